@@ -1,0 +1,89 @@
+//! What Glovebox is compared with.
+
+use std::{
+    io::Read,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, ensure};
+
+/// Everything that bubblewrap can unshare, over the host's own /usr: the nearest thing to a cold sandbox. It sets no
+/// limits, no seccomp filter and no group, so it does less.
+pub(crate) const BWRAP: &str = "bwrap --unshare-all --ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/lib /lib \
+    --symlink usr/lib64 /lib64 --proc /proc --dev /dev --tmpfs /tmp --die-with-parent /bin/true";
+
+/// Where the peers are. Given by xtask, which brings them.
+#[derive(clap::Args)]
+pub(crate) struct Peers {
+    /// The address of the Docker daemon.
+    #[arg(long, hide = true)]
+    docker_host: String,
+    /// The image of `docker run`.
+    #[arg(long, hide = true)]
+    docker_image: String,
+    /// The bundle of `runc run`.
+    #[arg(long, hide = true)]
+    runc_bundle: PathBuf,
+}
+
+impl Peers {
+    /// `runc run` of the bundle.
+    pub(crate) fn runc(&self, round: usize) -> Result<()> {
+        let id = format!("glovebox-bench-{}-{round}", std::process::id());
+        succeed(Command::new("runc").arg("run").arg("--bundle").arg(&self.runc_bundle).arg(id))
+    }
+
+    /// `docker run`, without a network and removed afterwards, as the sandbox is.
+    pub(crate) fn docker(&self) -> Result<()> {
+        let args = ["--host", &self.docker_host, "run", "--rm", "--network", "none", &self.docker_image, "/bin/true"];
+        succeed(Command::new("docker").args(args))
+    }
+}
+
+/// Bare fork+exec of `/bin/true`.
+pub(crate) fn fork_exec() -> Result<()> {
+    succeed(&mut Command::new("/bin/true"))
+}
+
+/// Bare fork+exec with pipes on its output, read to their end.
+pub(crate) fn fork_exec_with_pipes() -> Result<()> {
+    let output = Command::new("/bin/true").stdin(Stdio::null()).output()?;
+    ensure!(output.status.success(), "/bin/true ended with {}", output.status);
+    Ok(())
+}
+
+/// bubblewrap with all namespaces.
+pub(crate) fn bwrap() -> Result<()> {
+    let mut words = BWRAP.split_whitespace();
+    succeed(Command::new(words.next().context("the command is empty")?).args(words))
+}
+
+/// A line of shell; `$0` is `zero`.
+pub(crate) fn shell(line: &str, zero: &str) -> Result<()> {
+    succeed(Command::new("sh").args(["-c", line, zero]))
+}
+
+/// Bare `head`, its output read through a pipe.
+pub(crate) fn output_through_a_pipe(bytes: u64) -> Result<()> {
+    let mut child =
+        Command::new("head").args(["-c", &bytes.to_string(), "/dev/zero"]).stdout(Stdio::piped()).spawn()?;
+    let mut stdout = child.stdout.take().context("head has no standard output")?;
+    let mut buffer = vec![0; 64 * 1024];
+    let mut seen = 0;
+    loop {
+        match stdout.read(&mut buffer)? {
+            0 => break,
+            read => seen += read as u64,
+        }
+    }
+    ensure!(child.wait()?.success() && seen == bytes, "head gave {seen} bytes");
+    Ok(())
+}
+
+fn succeed(command: &mut Command) -> Result<()> {
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let status = status.with_context(|| format!("cannot start {command:?}"))?;
+    ensure!(status.success(), "{command:?} ended with {status}");
+    Ok(())
+}

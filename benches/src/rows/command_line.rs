@@ -1,0 +1,30 @@
+//! CLI, cold: `glovebox run -- /bin/true` from the shell.
+
+use anyhow::Result;
+
+use crate::{
+    Bench, peers,
+    report::{Goal, Line, Report},
+    samples::{Contestant, take_turns},
+};
+
+pub(super) fn measure(bench: &Bench, report: &mut Report) -> Result<()> {
+    let glovebox = bench.flags.glovebox.to_string_lossy();
+    let contestants = vec![
+        Contestant::new("sh -c 'glovebox run -- /bin/true'", || peers::shell("\"$0\" run -- /bin/true", &glovebox)),
+        Contestant::new("sh -c 'bwrap … /bin/true'", || peers::shell(peers::BWRAP, "sh")),
+        Contestant::new("sh -c /bin/true", || peers::shell("/bin/true", "sh")),
+    ];
+    let samples = take_turns(bench.flags.count, contestants)?;
+    let [ours, bwrap] = [0, 1].map(|at| samples[at].median());
+    report.line(Line {
+        measure: "CLI, cold: `glovebox run -- /bin/true` from the shell",
+        goal_text: "≤ 1.0 × `bwrap` with all namespaces from the shell",
+        goal: Goal::AtMost(1.0),
+        measured: format!("{ours:.2} ms"),
+        compared: format!("bwrap {bwrap:.2} ms"),
+        value: ours / bwrap,
+    });
+    report.samples("cli", samples);
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! One file for each row of the table.
+
+mod cold;
+mod command_line;
+mod memory;
+mod output;
+mod rate;
+mod second_run;
+
+use anyhow::Result;
+
+use crate::{Bench, report::Report};
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Row {
+    /// Library: create, run, destroy.
+    Cold,
+    /// `glovebox run` from the shell.
+    Cli,
+    /// A second run in a living sandbox.
+    Second,
+    /// Cold sandboxes per second.
+    Rate,
+    /// Memory of an idle sandbox.
+    Memory,
+    /// 1 GiB of output.
+    Output,
+}
+
+impl Row {
+    /// Every row.
+    pub(crate) const ALL: &'static [Row] = &[Row::Cold, Row::Cli, Row::Second, Row::Rate, Row::Memory, Row::Output];
+
+    /// Measures it.
+    pub(crate) fn measure(self, bench: &Bench, report: &mut Report) -> Result<()> {
+        match self {
+            Row::Cold => cold::measure(bench, report),
+            Row::Cli => command_line::measure(bench, report),
+            Row::Second => second_run::measure(bench, report),
+            Row::Rate => rate::measure(bench, report),
+            Row::Memory => memory::measure(bench, report),
+            Row::Output => output::measure(bench, report),
+        }
+    }
+}

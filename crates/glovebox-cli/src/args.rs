@@ -1,0 +1,261 @@
+//! The verbs and flags, as clap reads them.
+//!
+//! Values stay text here. They are checked once, in [`crate::request`], where an error can say whether the value came
+//! from a flag, a variable or a configuration file. [`command`] gives every flag its variable, so none can be forgotten.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand, builder::BoolishValueParser};
+
+const EXAMPLES: &str = "\
+Examples:
+  glovebox run hello.py                     run a file; its ending or #! line says how
+  glovebox run -l python -c 'print(1 + 1)'  run a piece of code
+  glovebox run -- ls -la                    run a command
+  glovebox run --workspace . -- npm test    run in your folder, which is not changed
+  glovebox run -t -- bash                   a terminal inside
+
+Every flag can also be set by a variable (--memory is GLOVEBOX_MEMORY) and by a key in
+glovebox.toml or ~/.config/glovebox/config.toml. A flag beats a variable, which beats
+the project's file, which beats yours.";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  glovebox run hello.py one two             what follows the file belongs to the program
+  glovebox run --memory 256m --timeout 10s hello.py
+  echo data | glovebox run -- wc -c         standard input goes in
+  glovebox run --workspace . main.py        the file sees its neighbours
+  glovebox run --json -- ls | jq .outcome   one JSON document: how it ended and much more
+  glovebox run --secret TOKEN -- ./deploy   your variable TOKEN, masked in the result
+
+Exit codes:
+  the program's own; 128+n when signal n ended it; 124 timed out; 137 out of memory;
+  123 too much output (with --output-limit-kill); 130 cancelled; 126 cannot be executed;
+  127 not found; 2 the command line was not understood; 125 anything else that Glovebox
+  could not do.";
+
+/// Runs code that nobody has read, in a sealed sandbox.
+///
+/// A sandbox has no network, none of your files and none of your variables, unless you give them to it. It needs no
+/// Docker, no KVM and no daemon, and it is gone when the run is over.
+#[derive(Debug, Parser)]
+#[command(name = "glovebox", version, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) globals: Globals,
+    #[command(subcommand)]
+    pub(crate) verb: Option<Verb>,
+}
+
+/// Flags that every verb takes, before and after it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global flags")]
+pub(crate) struct Globals {
+    /// What makes the sandbox: native, docker, kubernetes or local
+    #[arg(long, global = true, value_name = "NAME", default_value = "native")]
+    pub(crate) backend: String,
+    /// Print one JSON document on standard output, and nothing else
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Read this configuration file in place of the project's glovebox.toml
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Say on standard error what was used and what it took
+    #[arg(long, short = 'v', global = true)]
+    pub(crate) verbose: bool,
+    /// Where artifacts are kept [default: /var/lib/glovebox for root, else ~/.local/share/glovebox]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Run a file, a piece of code or a command in a fresh sandbox that is gone afterwards
+    ///
+    /// FILE is copied into the sandbox; its language comes from its ending or its #! line. All that follows FILE or --
+    /// belongs to the program.
+    #[command(
+        after_help = RUN_EXAMPLES,
+        override_usage = "glovebox run [FLAGS] FILE [ARGS]...\n       glovebox run [FLAGS] -l LANGUAGE -c CODE [ARGS]...\n       glovebox run [FLAGS] -- COMMAND [ARGS]..."
+    )]
+    Run(Box<RunArgs>),
+    /// Remove what sandboxes of dead processes left behind
+    ///
+    /// A run cleans up after itself, also when it is interrupted. Only after a `kill -9` of Glovebox or a crash of the
+    /// machine is there something to remove, and the next run does that too.
+    Gc,
+    /// Print the completion script of a shell
+    #[command(
+        after_help = "Example:\n  glovebox completions bash > ~/.local/share/bash-completion/completions/glovebox"
+    )]
+    Completions(CompletionsArgs),
+    /// Write the man pages into a folder
+    #[command(hide = true)]
+    Man(ManArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// The folder, which is made when it is not there
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+}
+
+/// Flags of `run`. The defaults of the limits are those of `glovebox_core::Limits`; a test compares them.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The file to run, and the program's arguments
+    #[arg(value_name = "FILE", trailing_var_arg = true, num_args = 0..)]
+    pub(crate) program: Vec<OsString>,
+
+    /// The language of FILE or CODE: python, javascript, shell or bash
+    #[arg(long, short, value_name = "LANGUAGE", help_heading = "What to run")]
+    pub(crate) language: Option<String>,
+    /// Run this code; needs --language
+    #[arg(long, short, value_name = "CODE", allow_hyphen_values = true, help_heading = "What to run")]
+    pub(crate) code: Option<String>,
+    /// Give the program a terminal; Ctrl-C then goes to the program
+    #[arg(long, short, help_heading = "What to run")]
+    pub(crate) terminal: bool,
+    /// Read the program's standard input from this file
+    #[arg(long, value_name = "FILE", help_heading = "What to run")]
+    pub(crate) stdin: Option<PathBuf>,
+    /// Start in this folder of the sandbox, relative to /workspace/agent_workspace
+    #[arg(long, value_name = "DIR", help_heading = "What to run")]
+    pub(crate) workdir: Option<String>,
+    /// Run as this user of the sandbox: user, root, nobody, UID or UID:GID
+    #[arg(long, value_name = "USER", default_value = "user", allow_hyphen_values = true, help_heading = "What to run")]
+    pub(crate) user: String,
+    /// The root file system: host, which is this machine's own programs, read-only
+    #[arg(long, value_name = "IMAGE", default_value = "host", help_heading = "What to run")]
+    pub(crate) image: String,
+
+    /// Memory of all processes together; there is no swap
+    #[arg(long, value_name = "SIZE", default_value = "2g", allow_hyphen_values = true, help_heading = "Limits")]
+    pub(crate) memory: String,
+    /// Processors, parts of one allowed
+    #[arg(long, value_name = "NUMBER", default_value = "1", allow_hyphen_values = true, help_heading = "Limits")]
+    pub(crate) cpus: String,
+    /// Processes and threads at one time
+    #[arg(long, value_name = "NUMBER", default_value = "100", allow_hyphen_values = true, help_heading = "Limits")]
+    pub(crate) pids: String,
+    /// Bytes of all that the program can write
+    #[arg(long, value_name = "SIZE", default_value = "1g", allow_hyphen_values = true, help_heading = "Limits")]
+    pub(crate) disk: String,
+    /// Files and folders that the program can make
+    #[arg(long, value_name = "NUMBER", default_value = "100000", allow_hyphen_values = true, help_heading = "Limits")]
+    pub(crate) inodes: String,
+    /// Open files of one process
+    #[arg(long, value_name = "NUMBER", default_value = "1024", allow_hyphen_values = true, help_heading = "Limits")]
+    pub(crate) open_files: String,
+    /// Wall time, then the run is ended
+    #[arg(long, value_name = "DURATION", default_value = "5m", allow_hyphen_values = true, help_heading = "Limits")]
+    pub(crate) timeout: String,
+    /// Time between the polite and the hard ending of a run that timed out
+    #[arg(long, value_name = "DURATION", default_value = "2s", allow_hyphen_values = true, help_heading = "Limits")]
+    pub(crate) grace: String,
+    /// Bytes of each output stream that the JSON result keeps; its head and tail stay
+    #[arg(long, value_name = "SIZE", default_value = "10m", allow_hyphen_values = true, help_heading = "Limits")]
+    pub(crate) output_limit: String,
+    /// End the run when a stream passes --output-limit
+    #[arg(long, help_heading = "Limits")]
+    pub(crate) output_limit_kill: bool,
+
+    /// Make DIR the working directory inside; writes stay in the sandbox and come back as changes
+    #[arg(long, value_name = "DIR", help_heading = "Files")]
+    pub(crate) workspace: Option<PathBuf>,
+    /// What happens to writes into the workspace: overlay, read-only or read-write
+    #[arg(long, value_name = "MODE", default_value = "overlay", help_heading = "Files")]
+    pub(crate) workspace_mode: String,
+    /// Copy a file or folder into the working directory (may be given several times)
+    #[arg(long, value_name = "SRC[:DST]", help_heading = "Files")]
+    pub(crate) file: Vec<String>,
+    /// Show a file or folder of this machine inside, read-only unless :rw is added (may be given several times)
+    #[arg(long, value_name = "SRC:DST[:ro|rw]", help_heading = "Files")]
+    pub(crate) mount: Vec<String>,
+    /// Keep files that match, below /workspace; outputs/** is always kept (may be given several times)
+    #[arg(long, value_name = "GLOB", help_heading = "Files")]
+    pub(crate) artifact: Vec<String>,
+
+    /// Set a variable; K alone passes yours on (may be given several times)
+    #[arg(long, value_name = "K[=V]", help_heading = "Environment and network")]
+    pub(crate) env: Vec<String>,
+    /// Set the variables of a file with lines K=V (may be given several times)
+    #[arg(long, value_name = "FILE", help_heading = "Environment and network")]
+    pub(crate) env_file: Vec<String>,
+    /// Set a secret variable, masked in the result: NAME alone takes yours, else NAME=env:VAR, NAME=file:PATH or
+    /// NAME=command:CMD (may be given several times)
+    #[arg(long, value_name = "NAME[=SOURCE]", help_heading = "Environment and network")]
+    pub(crate) secret: Vec<String>,
+    /// What the program reaches: none, or full, which is all that this machine reaches
+    #[arg(long, value_name = "NETWORK", default_value = "none", help_heading = "Environment and network")]
+    pub(crate) network: String,
+
+    /// Put a label on the run (may be given several times)
+    #[arg(long, value_name = "K=V", help_heading = "The run")]
+    pub(crate) label: Vec<String>,
+    /// Fail when this layer of isolation is missing (may be given several times)
+    #[arg(long, value_name = "LAYER", help_heading = "The run")]
+    pub(crate) require_layer: Vec<String>,
+}
+
+/// The whole command line, with a variable for every flag.
+pub(crate) fn command() -> clap::Command {
+    Cli::command().mut_args(with_variable).mut_subcommands(|verb| verb.mut_args(with_variable))
+}
+
+/// The variable of a flag: `--output-limit` is `GLOVEBOX_OUTPUT_LIMIT`.
+pub(crate) fn variable(flag: &str) -> String {
+    format!("GLOVEBOX_{}", flag.to_ascii_uppercase().replace('-', "_"))
+}
+
+fn with_variable(arg: Arg) -> Arg {
+    let Some(variable) = arg.get_long().map(variable) else { return arg };
+    // The list of variables would make the help twice as long; its last lines state the rule instead.
+    let arg = arg.env(variable).hide_env(true);
+    match arg.get_action() {
+        ArgAction::SetTrue => arg.value_parser(BoolishValueParser::new()),
+        _ => arg,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_has_the_variable_of_its_name() {
+        let command = command();
+        let mut seen = 0;
+        for part in std::iter::once(&command).chain(command.get_subcommands()) {
+            for arg in part.get_arguments() {
+                let Some(long) = arg.get_long() else { continue };
+                assert_eq!(arg.get_env().unwrap().to_str().unwrap(), variable(long));
+                seen += 1;
+            }
+        }
+        assert!(seen > 25, "only {seen} flags were looked at");
+    }
+
+    #[test]
+    fn every_flag_has_a_help_text_and_every_flag_of_run_a_heading() {
+        let command = command();
+        let run = command.find_subcommand("run").unwrap();
+        for arg in run.get_arguments() {
+            assert!(arg.get_help().is_some(), "{}", arg.get_id());
+            assert!(arg.get_long().is_none() || arg.get_help_heading().is_some(), "{}", arg.get_id());
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Configuration files: `glovebox.toml` of the project and `config.toml` of the caller.
+//!
+//! A key is the name of a flag without its dashes. The values become clap's default values, so that flags and variables
+//! win over them. Relative paths in a file count from the file's own folder.
+
+use std::{
+    collections::BTreeMap,
+    env,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
+
+use clap::{Arg, ArgAction};
+use glovebox_core::{Error, ErrorCode, Result};
+use toml::{Table, Value};
+
+/// The name of a project's configuration file.
+const PROJECT_FILE: &str = "glovebox.toml";
+
+/// Keys whose values begin with a path of the host.
+const PATH_KEYS: [&str; 6] = ["workspace", "file", "mount", "env-file", "stdin", "data-dir"];
+
+/// Keys that let a sandbox reach more of the host. A project's file that sets one of them is named on standard error,
+/// because the caller may not have read it.
+const OPENING_KEYS: [&str; 8] = ["mount", "network", "secret", "workspace", "file", "env-file", "stdin", "user"];
+
+/// Where configuration files are looked for.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    /// The folder whose `glovebox.toml`, or whose nearest parent's, is the project's file.
+    pub(crate) current_dir: Option<PathBuf>,
+    /// The caller's own file.
+    pub(crate) user_file: Option<PathBuf>,
+}
+
+impl Places {
+    /// The places of this process.
+    pub(crate) fn of_this_process() -> Self {
+        let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let config_home = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
+        Places {
+            current_dir: env::current_dir().ok(),
+            user_file: config_home.map(|folder| folder.join("glovebox/config.toml")),
+        }
+    }
+
+    /// No place at all.
+    #[cfg(test)]
+    pub(crate) fn nowhere() -> Self {
+        Places::default()
+    }
+
+    fn project_file(&self) -> Option<PathBuf> {
+        let current_dir = self.current_dir.as_deref()?;
+        current_dir.ancestors().map(|folder| folder.join(PROJECT_FILE)).find(|file| file.is_file())
+    }
+}
+
+/// One key of a configuration file.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    /// The file.
+    pub(crate) file: PathBuf,
+    /// Whether that is the project's file, found rather than named by the caller.
+    pub(crate) from_project: bool,
+    value: Value,
+}
+
+/// The keys of all files; of two files with the same key the stronger one has won.
+#[derive(Debug, Default)]
+pub(crate) struct Config {
+    settings: BTreeMap<String, Setting>,
+}
+
+impl Config {
+    /// Reads the files: the caller's own, and over it the one that was named, or else the project's.
+    pub(crate) fn load(named: Option<&Path>, places: &Places) -> Result<Config> {
+        let mut config = Config::default();
+        if let Some(file) = places.user_file.as_deref().filter(|file| file.is_file()) {
+            config.read(file, false)?;
+        }
+        match (named, places.project_file()) {
+            (Some(file), _) => config.read(file, false)?,
+            (None, Some(file)) => config.read(&file, true)?,
+            (None, None) => {}
+        }
+        Ok(config)
+    }
+
+    /// Whether no file sets anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.settings.is_empty()
+    }
+
+    /// What a file says about a flag.
+    pub(crate) fn get(&self, flag: &str) -> Option<&Setting> {
+        self.settings.get(flag)
+    }
+
+    /// The files that were read and set something, each once.
+    pub(crate) fn files(&self) -> Vec<&Path> {
+        let mut files: Vec<&Path> = self.settings.values().map(|setting| setting.file.as_path()).collect();
+        files.sort();
+        files.dedup();
+        files
+    }
+
+    /// The keys of the project's file that let a sandbox reach more of the host.
+    pub(crate) fn opened_by_project(&self) -> impl Iterator<Item = (&str, &Setting)> {
+        let opens = |(key, setting): &(&str, &Setting)| setting.from_project && OPENING_KEYS.contains(key);
+        self.settings.iter().map(|(key, setting)| (key.as_str(), setting)).filter(opens)
+    }
+
+    /// Makes the values the defaults of their flags.
+    pub(crate) fn apply(&self, command: clap::Command) -> Result<clap::Command> {
+        let mut defaults = BTreeMap::new();
+        for (key, setting) in &self.settings {
+            let arg = find_flag(&command, key).ok_or_else(|| unknown_key(&setting.file, key))?;
+            defaults.insert(key.as_str(), setting.texts(key, arg)?);
+        }
+        let set = |arg: Arg| match arg.get_long().and_then(|long| defaults.get(long)) {
+            Some(texts) => arg.default_values(texts.clone()),
+            None => arg,
+        };
+        Ok(command.mut_args(&set).mut_subcommands(|verb| verb.mut_args(&set)))
+    }
+
+    fn read(&mut self, file: &Path, from_project: bool) -> Result<()> {
+        let cannot = || Error::new(ErrorCode::InvalidConfiguration, format!("cannot read {}", file.display()));
+        let text = std::fs::read_to_string(file).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                Error::new(ErrorCode::InvalidConfiguration, format!("there is no file {}", file.display()))
+            }
+            _ => cannot().because(error),
+        })?;
+        let table: Table = text.parse().map_err(|error: toml::de::Error| {
+            let message = format!("{} is not valid TOML: {}", file.display(), error.message());
+            Error::new(ErrorCode::InvalidConfiguration, message)
+        })?;
+        let file = std::path::absolute(file).map_err(|error| cannot().because(error))?;
+        for (key, value) in table {
+            self.settings.insert(key, Setting { file: file.clone(), from_project, value });
+        }
+        Ok(())
+    }
+}
+
+impl Setting {
+    /// The value as the texts that the flag would have been given.
+    fn texts(&self, key: &str, arg: &Arg) -> Result<Vec<String>> {
+        let texts = match (arg.get_action(), &self.value) {
+            (ArgAction::SetTrue, Value::Boolean(yes)) => vec![yes.to_string()],
+            (ArgAction::SetTrue, _) => return Err(self.wrong_type(key, "true or false")),
+            (ArgAction::Append, Value::Array(items)) => items
+                .iter()
+                .map(scalar)
+                .collect::<Option<_>>()
+                .ok_or_else(|| self.wrong_type(key, "a list of texts"))?,
+            (ArgAction::Append, Value::Table(pairs)) => pairs
+                .iter()
+                .map(|(name, value)| scalar(value).map(|text| format!("{name}={text}")))
+                .collect::<Option<_>>()
+                .ok_or_else(|| self.wrong_type(key, "a table of texts"))?,
+            (_, value) => vec![scalar(value).ok_or_else(|| self.wrong_type(key, "a text or a number"))?],
+        };
+        Ok(texts.into_iter().map(|text| self.resolve(key, text)).collect())
+    }
+
+    /// Lets a relative path count from the file's folder.
+    fn resolve(&self, key: &str, text: String) -> String {
+        let folder = self.file.parent().unwrap_or(Path::new("/")).display();
+        match text.split_once("=file:") {
+            Some((name, path)) if key == "secret" && !path.starts_with('/') => format!("{name}=file:{folder}/{path}"),
+            _ if PATH_KEYS.contains(&key) && !text.starts_with('/') => format!("{folder}/{text}"),
+            _ => text,
+        }
+    }
+
+    fn wrong_type(&self, key: &str, expected: &str) -> Error {
+        let message = format!("{}: the key {key:?} must be {expected}", self.file.display());
+        Error::new(ErrorCode::InvalidConfiguration, message)
+    }
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Integer(number) => Some(number.to_string()),
+        Value::Float(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// The flag of a key. A configuration file cannot name another one.
+fn find_flag<'a>(command: &'a clap::Command, key: &str) -> Option<&'a Arg> {
+    std::iter::once(command)
+        .chain(command.get_subcommands())
+        .flat_map(clap::Command::get_arguments)
+        .find(|arg| arg.get_long() == Some(key) && key != "config")
+}
+
+fn unknown_key(file: &Path, key: &str) -> Error {
+    let dashed = key.replace('_', "-");
+    let hint = if find_flag(&crate::args::command(), &dashed).is_some() {
+        format!("did you mean {dashed}?")
+    } else {
+        "a key is the name of a flag without its dashes, such as memory or output-limit".to_owned()
+    };
+    Error::new(ErrorCode::InvalidConfiguration, format!("{}: unknown key {key:?}", file.display())).hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        args::{RunArgs, Verb},
+        command_line::{Parsed, parse_with},
+        flags::{Flags, Origin},
+    };
+    use std::fs;
+
+    /// A folder with a project file in it, a folder below it to stand in, and a user file.
+    fn places(project: &str, user: &str) -> (tempfile::TempDir, Places) {
+        let dir = tempfile::tempdir().unwrap();
+        let below = dir.path().join("project/below");
+        fs::create_dir_all(&below).unwrap();
+        fs::write(dir.path().join("project/glovebox.toml"), project).unwrap();
+        let user_file = dir.path().join("config.toml");
+        fs::write(&user_file, user).unwrap();
+        (dir, Places { current_dir: Some(below), user_file: Some(user_file) })
+    }
+
+    fn run(places: &Places, words: &[&str]) -> Result<(RunArgs, Flags)> {
+        let args = ["glovebox", "run"].iter().chain(words).map(Into::into).collect();
+        let Parsed::Line(line) = parse_with(args, places)? else { panic!("unexpected help") };
+        let Some(Verb::Run(run)) = line.cli.verb else { panic!("not a run") };
+        Ok((*run, line.flags))
+    }
+
+    #[test]
+    fn a_flag_beats_the_project_file_which_beats_the_user_file() {
+        let (_dir, places) = places("memory = '1g'\npids = 7", "memory = '3g'\ndisk = '5g'\ncpus = 0.5");
+        let (args, flags) = run(&places, &["--pids", "9", "x.py"]).unwrap();
+        assert_eq!((args.memory.as_str(), args.pids.as_str()), ("1g", "9"));
+        assert_eq!((args.disk.as_str(), args.cpus.as_str()), ("5g", "0.5"));
+        assert_eq!(flags.origin("memory"), Origin::ProjectFile);
+        assert_eq!(flags.origin("disk"), Origin::TrustedFile);
+        assert_eq!(flags.origin("pids"), Origin::Flag);
+        assert_eq!(flags.origin("inodes"), Origin::Default);
+    }
+
+    #[test]
+    fn lists_and_tables_give_several_values_and_a_flag_replaces_them_all() {
+        let (_dir, places) = places("label = ['a=1', 'b=2']\n[env]\nX = 'y'\nN = 3", "");
+        let (args, _) = run(&places, &["x.py"]).unwrap();
+        assert_eq!(args.label, ["a=1", "b=2"]);
+        assert_eq!(args.env, ["N=3", "X=y"]);
+        let (args, _) = run(&places, &["--label", "c=3", "x.py"]).unwrap();
+        assert_eq!(args.label, ["c=3"]);
+    }
+
+    #[test]
+    fn a_switch_is_true_or_false() {
+        let (_dir, places) = places("output-limit-kill = true", "output-limit-kill = false\nterminal = true");
+        let (args, _) = run(&places, &["x.py"]).unwrap();
+        assert!(args.output_limit_kill && args.terminal);
+    }
+
+    #[test]
+    fn relative_paths_count_from_the_file() {
+        let (dir, places) = places("workspace = '.'\nmount = ['data:/data']\nsecret = ['T=file:token']", "");
+        let (args, flags) = run(&places, &["x.py"]).unwrap();
+        let project = dir.path().join("project");
+        assert_eq!(args.workspace.unwrap(), project.join("."));
+        assert_eq!(args.mount, [format!("{}/data:/data", project.display())]);
+        assert_eq!(args.secret, [format!("T=file:{}/token", project.display())]);
+        let opened: Vec<_> = flags.config.opened_by_project().map(|(key, _)| key).collect();
+        assert_eq!(opened, ["mount", "secret", "workspace"]);
+    }
+
+    #[test]
+    fn what_is_unknown_or_of_a_wrong_type_is_named_with_its_file() {
+        for (text, word) in [
+            ("memroy = '1g'", "memroy"),
+            ("output_limit = '1m'", "output_limit"),
+            ("config = 'x'", "config"),
+            ("json = 'yes'", "json"),
+            ("memory = ['1g']", "memory"),
+            ("label = [['a']]", "label"),
+            ("memory = ", "TOML"),
+        ] {
+            let (_dir, places) = places(text, "");
+            let error = run(&places, &["x.py"]).unwrap_err();
+            assert_eq!(error.code, ErrorCode::InvalidConfiguration, "{text}");
+            assert!(error.message.contains(word) && error.message.contains("glovebox.toml"), "{}", error.message);
+        }
+    }
+
+    #[test]
+    fn a_named_file_stands_in_place_of_the_projects_and_must_exist() {
+        let (dir, places) = places("memory = '1g'\npids = 7", "disk = '5g'");
+        let named = dir.path().join("other.toml");
+        fs::write(&named, "memory = '4g'").unwrap();
+        let (args, flags) = run(&places, &["--config", named.to_str().unwrap(), "x.py"]).unwrap();
+        assert_eq!((args.memory.as_str(), args.pids.as_str(), args.disk.as_str()), ("4g", "100", "5g"));
+        assert_eq!(flags.origin("memory"), Origin::TrustedFile);
+        let error = run(&places, &["--config", "/nonexistent/x.toml", "x.py"]).unwrap_err();
+        assert_eq!(error.code, ErrorCode::InvalidConfiguration);
+    }
+}

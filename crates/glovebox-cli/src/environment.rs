@@ -1,0 +1,148 @@
+//! Variables and secrets of a run.
+
+use std::{
+    env::VarError,
+    path::Path,
+    process::{Command as HostCommand, Stdio},
+};
+
+use glovebox_core::{Command, Error, ErrorCode, Result, Secret};
+
+use crate::{
+    args::RunArgs,
+    files,
+    flags::{Flags, Origin},
+};
+
+/// Adds `--env-file`, `--env` and `--secret` to a command, in this order: a later one wins over an earlier one.
+pub(crate) fn add_variables(mut command: Command, args: &RunArgs, flags: &Flags) -> Result<Command> {
+    for path in flags.list("env-file", &args.env_file) {
+        command = add_file(command, Path::new(path))?;
+    }
+    for text in flags.list("env", &args.env) {
+        command = add_variable(command, text).map_err(|error| flags.named("env", error))?;
+    }
+    for text in flags.list("secret", &args.secret) {
+        command = add_secret(command, text, flags)?;
+    }
+    Ok(command)
+}
+
+/// Adds the lines of a file: `K=V`, or `K` for the caller's own variable. Values are taken as they stand, without
+/// quotes or escapes; empty lines and lines that begin with `#` are left out.
+fn add_file(mut command: Command, path: &Path) -> Result<Command> {
+    files::open(path)?;
+    let bytes = std::fs::read(path).map_err(|error| files::cannot_read(path, error))?;
+    let text = String::from_utf8(bytes).map_err(|_| {
+        let message = format!("the environment file {} is not valid UTF-8", path.display());
+        Error::new(ErrorCode::InvalidEnvironment, message)
+    })?;
+    for (number, line) in text.lines().enumerate() {
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        command = add_variable(command, line).map_err(|mut error| {
+            error.message = format!("{} line {}: {}", path.display(), number + 1, error.message);
+            error
+        })?;
+    }
+    Ok(command)
+}
+
+/// Adds `K=V`, or `K` with the value that it has here.
+fn add_variable(command: Command, text: &str) -> Result<Command> {
+    match text.split_once('=') {
+        Some((name, value)) => command.env(name, value),
+        // The name is checked before the environment is asked, which would take a NUL for a missing variable.
+        None => {
+            let checked = glovebox_core::EnvName::parse(text)?;
+            let value = own_variable(checked.as_str())
+                .map_err(|why| Error::new(ErrorCode::InvalidEnvironment, why).hint("K=V sets a value"))?;
+            command.env(checked.as_str(), &value)
+        }
+    }
+}
+
+/// Adds `NAME`, `NAME=env:VAR`, `NAME=file:PATH` or `NAME=command:CMD`. What follows another `=` may be a secret that
+/// somebody typed by mistake, so no error repeats it.
+fn add_secret(command: Command, text: &str, flags: &Flags) -> Result<Command> {
+    let (name, source) = text.split_once('=').unwrap_or((text, ""));
+    if !is_identifier(name) {
+        let message = "a --secret begins with the name of a variable: letters, digits and '_'";
+        return Err(Error::new(ErrorCode::InvalidValue, message).hint(SOURCES));
+    }
+    let value = match source.split_once(':') {
+        None if text.len() == name.len() => from_variable(name, name),
+        Some(("env", variable)) if is_identifier(variable) => from_variable(name, variable),
+        Some(("file", path)) => from_file(name, Path::new(path)),
+        Some(("command", _)) if flags.origin("secret") == Origin::ProjectFile => {
+            let why = "a project's configuration file may not start commands on this machine";
+            Err(unavailable(name, why).hint("name the command with --secret or in your own config.toml"))
+        }
+        Some(("command", line)) => from_command(name, line),
+        Some(("keyring", _)) => Err(unavailable(name, "this build cannot read keyrings").hint(SOURCES)),
+        _ => {
+            let message = format!("the secret {name} has no source that is known");
+            Err(Error::new(ErrorCode::InvalidValue, message).hint(SOURCES))
+        }
+    }?;
+    if value.is_empty() {
+        return Err(unavailable(name, "its source gives an empty value"));
+    }
+    command.secret(name, Secret::new(value))
+}
+
+const SOURCES: &str = "a secret's value never stands on the command line: use --secret NAME (your variable NAME), \
+                       NAME=env:VAR, NAME=file:PATH or NAME=command:CMD";
+
+fn from_variable(name: &str, variable: &str) -> Result<String> {
+    own_variable(variable).map_err(|why| unavailable(name, &why))
+}
+
+fn from_file(name: &str, path: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| unavailable(name, &format!("cannot read {}", path.display())).because(error))?;
+    Ok(without_line_end(text))
+}
+
+fn from_command(name: &str, line: &str) -> Result<String> {
+    let output = HostCommand::new("sh")
+        .args(["-c", line])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| unavailable(name, "its command cannot be started").because(error))?;
+    if !output.status.success() {
+        return Err(unavailable(name, &format!("its command failed ({})", output.status)));
+    }
+    let text = String::from_utf8(output.stdout).map_err(|_| unavailable(name, "its value is not valid UTF-8"))?;
+    Ok(without_line_end(text))
+}
+
+fn unavailable(name: &str, why: &str) -> Error {
+    Error::new(ErrorCode::SecretUnavailable, format!("the secret {name} is not available: {why}"))
+}
+
+/// A variable of the caller, or why it cannot be used.
+fn own_variable(name: &str) -> Result<String, String> {
+    std::env::var(name).map_err(|error| match error {
+        VarError::NotPresent => format!("the variable {name} is not set here"),
+        VarError::NotUnicode(_) => format!("the variable {name} is not valid UTF-8"),
+    })
+}
+
+fn without_line_end(mut text: String) -> String {
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    text
+}
+
+fn is_identifier(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}

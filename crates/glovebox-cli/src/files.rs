@@ -1,0 +1,142 @@
+//! Files and folders of the host that the caller names. All of them are checked before anything starts.
+
+use std::{
+    fs::{self, File, Metadata},
+    io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use glovebox_core::{Error, ErrorCode, InsidePath, Mount, Result, SandboxSpec, WORKING_DIR, Workspace, WorkspaceMode};
+use glovebox_engine::{FileContent, InputFile};
+
+use crate::{args::RunArgs, flags::Flags};
+
+/// The workspace and the mounts of a run.
+pub(crate) fn add_host_folders(spec: &mut SandboxSpec, args: &RunArgs, flags: &Flags) -> Result<()> {
+    let mode = flags.check("workspace-mode", &args.workspace_mode, parse_mode)?;
+    spec.workspace = args.workspace.as_deref().map(|dir| workspace(dir, mode)).transpose()?;
+    for text in flags.list("mount", &args.mount) {
+        let mut mount = Mount::parse(text).map_err(|error| flags.named("mount", error))?;
+        look_at(&mount.source)?;
+        mount.source = canonical(&mount.source)?;
+        spec.mounts.push(mount);
+    }
+    Ok(())
+}
+
+/// The files of `--file`.
+pub(crate) fn input_files(args: &RunArgs, flags: &Flags, spec: &SandboxSpec) -> Result<Vec<InputFile>> {
+    flags.list("file", &args.file).into_iter().map(|text| input_file(text, flags, spec)).collect()
+}
+
+/// A file or folder of the host, to be copied to `target`.
+pub(crate) fn copied(source: &Path, target: InsidePath) -> Result<InputFile> {
+    let metadata = look_at(source)?;
+    // Whoever runs inside must be able to read it, whatever the host's own bits say.
+    let mode = metadata.permissions().mode() & 0o777 | 0o400;
+    Ok(InputFile { target, content: FileContent::Host(canonical(source)?), mode })
+}
+
+/// The working directory inside.
+pub(crate) fn working_dir() -> InsidePath {
+    InsidePath::absolute(WORKING_DIR).expect("the working directory is a checked path")
+}
+
+/// Makes sure that a file or folder is there and can be read.
+pub(crate) fn look_at(path: &Path) -> Result<Metadata> {
+    let metadata = fs::metadata(path).map_err(|error| cannot_read(path, error))?;
+    if metadata.is_dir() {
+        fs::read_dir(path).map_err(|error| cannot_read(path, error))?;
+    } else if metadata.is_file() {
+        File::open(path).map_err(|error| cannot_read(path, error))?;
+    }
+    Ok(metadata)
+}
+
+/// Opens a file that the caller named.
+pub(crate) fn open(path: &Path) -> Result<File> {
+    let file = File::open(path).map_err(|error| cannot_read(path, error))?;
+    if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+        return Err(is_a_folder(path));
+    }
+    Ok(file)
+}
+
+/// The error for a folder where a file belongs.
+pub(crate) fn is_a_folder(path: &Path) -> Error {
+    Error::new(ErrorCode::FileUnreadable, format!("{} is a folder, and a file is needed", path.display()))
+}
+
+/// The path without links and `..`.
+pub(crate) fn canonical(path: &Path) -> Result<PathBuf> {
+    fs::canonicalize(path).map_err(|error| cannot_read(path, error))
+}
+
+/// The error for a path of the host that could not be used.
+pub(crate) fn cannot_read(path: &Path, error: io::Error) -> Error {
+    let path = path.display();
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            Error::new(ErrorCode::FileNotFound, format!("there is no file or folder {path}"))
+        }
+        _ => Error::new(ErrorCode::FileUnreadable, format!("cannot read {path}")).because(error),
+    }
+}
+
+fn workspace(dir: &Path, mode: WorkspaceMode) -> Result<Workspace> {
+    if !look_at(dir)?.is_dir() {
+        let message = format!("the workspace {} is not a folder", dir.display());
+        return Err(Error::new(ErrorCode::NotADirectory, message).hint("--file copies a single file in"));
+    }
+    Ok(Workspace { source: canonical(dir)?, mode })
+}
+
+fn parse_mode(text: &str) -> Result<WorkspaceMode, String> {
+    match text {
+        "overlay" => Ok(WorkspaceMode::Overlay),
+        "read-only" => Ok(WorkspaceMode::ReadOnly),
+        "read-write" => Ok(WorkspaceMode::ReadWrite),
+        _ => Err("expected overlay, read-only or read-write".to_owned()),
+    }
+}
+
+/// Reads `SRC[:DST]`. A source that exists under the whole text is meant as it stands, colons and all.
+fn input_file(text: &str, flags: &Flags, spec: &SandboxSpec) -> Result<InputFile> {
+    let (source, target) = match text.rsplit_once(':') {
+        Some((source, target)) if !Path::new(text).exists() => (source, target),
+        _ => (text, ""),
+    };
+    if source.is_empty() {
+        return Err(flags.wrong("file", text, "expected SRC or SRC:DST"));
+    }
+    let path = Path::new(source);
+    let kind = look_at(path)?;
+    if !kind.is_file() && !kind.is_dir() {
+        let message = format!("{source} is neither a file nor a folder and cannot be copied");
+        return Err(Error::new(ErrorCode::FileUnreadable, message));
+    }
+    let target = match target {
+        "" => own_name(path)?,
+        folder if folder.ends_with('/') => format!("{folder}{}", own_name(path)?),
+        target => target.to_owned(),
+    };
+    let target = InsidePath::relative_to(&working_dir(), &target).map_err(|error| flags.named("file", error))?;
+    let read_only = spec.workspace.as_ref().is_some_and(|workspace| workspace.mode == WorkspaceMode::ReadOnly);
+    if read_only && target.is_under(WORKING_DIR) {
+        let message = format!("--file {text} cannot be copied into a workspace that is read-only");
+        return Err(Error::new(ErrorCode::Usage, message).hint("copy it elsewhere, as in --file SRC:/tmp/DST"));
+    }
+    copied(path, target)
+}
+
+/// The last part of a path: that of the folder itself for `.`.
+fn own_name(path: &Path) -> Result<String> {
+    let absolute = canonical(path)?;
+    let name = path.file_name().or(absolute.file_name());
+    let name = name.ok_or_else(|| Error::new(ErrorCode::InvalidPath, format!("{} has no name", path.display())))?;
+    let text = name.to_str().ok_or_else(|| {
+        Error::new(ErrorCode::InvalidPath, format!("the name of {} is not valid UTF-8", path.display()))
+    })?;
+    Ok(text.to_owned())
+}

@@ -1,0 +1,69 @@
+//! The command line of Glovebox.
+//!
+//! The way of an invocation: `main` starts the launcher, [`command_line`] turns arguments, variables and configuration
+//! files into one [`CommandLine`](command_line::CommandLine), a file in [`verbs`] does the work, and [`report`] says on
+//! standard error what there is to say. Invariant: only the program that runs, and the documents of `--json`, write on
+//! standard output while a run lasts.
+
+mod args;
+mod command_line;
+mod config;
+mod environment;
+mod files;
+mod flags;
+mod program;
+mod report;
+mod request;
+mod signals;
+mod stdio;
+mod terminal;
+mod verbs;
+
+use std::{
+    ffi::OsString,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use glovebox_core::{ErrorCode, Result};
+use glovebox_native::NativeBackend;
+
+use command_line::{CommandLine, Parsed};
+
+fn main() {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    // The launcher is forked before anything else: while this process has one thread and owns nothing worth leaking.
+    // It prepares sandboxes while the command line is being read.
+    let backend = args.iter().any(|arg| arg == "run").then(NativeBackend::start);
+    let code = catch_unwind(AssertUnwindSafe(|| glovebox(args, backend)));
+    std::process::exit(code.unwrap_or(ErrorCode::Internal.exit_code()).into());
+}
+
+/// Does what the arguments ask for and returns the exit code. Errors are reported here and nowhere else.
+fn glovebox(args: Vec<OsString>, backend: Option<Result<NativeBackend>>) -> u8 {
+    let json_wanted = command_line::asks_for_json(&args);
+    let line = match command_line::parse(args) {
+        Ok(Parsed::Line(line)) => *line,
+        Ok(Parsed::Help(help)) => {
+            // A reader that went away, as in `glovebox --help | head -1`, is no failure.
+            let _ = help.print();
+            return 0;
+        }
+        Err(error) => return report::error(&error, json_wanted),
+    };
+    let json = line.cli.globals.json;
+    match dispatch(line, backend) {
+        Ok(code) => code,
+        Err(error) => report::error(&error, json),
+    }
+}
+
+fn dispatch(line: CommandLine, backend: Option<Result<NativeBackend>>) -> Result<u8> {
+    let CommandLine { cli, flags, after_dashes } = line;
+    match cli.verb {
+        None => verbs::help(),
+        Some(args::Verb::Run(args)) => verbs::run::execute(&cli.globals, &args, &flags, after_dashes, backend),
+        Some(args::Verb::Gc) => verbs::gc::execute(&cli.globals, &flags),
+        Some(args::Verb::Completions(args)) => verbs::completions::execute(&cli.globals, &args),
+        Some(args::Verb::Man(args)) => verbs::man::execute(&cli.globals, &args),
+    }
+}

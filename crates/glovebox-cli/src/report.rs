@@ -1,0 +1,216 @@
+//! Glovebox's own words: on standard error, each line with its name before it, and only when there is something to say.
+
+use std::{
+    fmt::Write as _,
+    io::{Write, stderr, stdout},
+    path::Path,
+    time::Duration,
+};
+
+use glovebox_core::{Error, ErrorCode, Isolation, Layer, LimitKind, Network, Outcome, Result, RunResult, SandboxSpec};
+use serde::Serialize;
+use serde_json::json;
+
+/// Says a line.
+pub(crate) fn say(line: &str) {
+    // A standard error that cannot be written leaves nobody to tell.
+    let _ = writeln!(stderr().lock(), "glovebox: {line}");
+}
+
+/// Prints what a verb was asked for on standard output.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut out = stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::new(ErrorCode::HostIo, "cannot write to standard output").because(error))
+        }
+        // A reader that went away has what it wanted.
+        _ => Ok(()),
+    }
+}
+
+/// Prints a JSON document.
+pub(crate) fn document(document: &impl Serialize) -> Result<()> {
+    let mut text = serde_json::to_string(document)
+        .map_err(|error| Error::new(ErrorCode::Internal, "the document cannot be written as JSON").because(error))?;
+    text.push('\n');
+    print(&text)
+}
+
+/// Reports an error in the way that the caller asked for, and returns the exit code.
+pub(crate) fn error(error: &Error, as_json: bool) -> u8 {
+    if as_json {
+        let (code, message, hint) = (error.code.as_str(), &error.message, &error.hint);
+        // Nothing is left to try when standard output is gone.
+        let _ = document(&json!({ "error": { "code": code, "message": message, "hint": hint } }));
+    } else {
+        say(&format!("error: {} [{}]", error.message, error.code));
+        if let Some(hint) = &error.hint {
+            say(&format!("hint: {hint}"));
+        }
+    }
+    error.code.exit_code()
+}
+
+/// Says what a finished run leaves to be said.
+pub(crate) fn run(result: &RunResult, spec: &SandboxSpec, artifact_dir: &Path) {
+    if let Some(line) = outcome(result) {
+        say(&line);
+    }
+    for limit in &result.limits_hit {
+        if let Some(line) = limit_hit(*limit, result) {
+            say(&line);
+        }
+    }
+    let missing = missing_layers(&result.isolation, spec);
+    if !missing.is_empty() {
+        say(&format!(
+            "this machine does not give these layers of isolation: {}; --require-layer makes that an error",
+            missing.join(", ")
+        ));
+    }
+    for denial in &result.denials {
+        say(&format!("refused ({}): {}; {}", denial.kind, denial.target, denial.hint));
+    }
+    if !result.artifacts.is_empty() {
+        let files = if result.artifacts.len() == 1 { "file" } else { "files" };
+        say(&format!("kept {} {files} in {}", result.artifacts.len(), artifact_dir.display()));
+    }
+}
+
+/// Says what `--verbose` adds.
+pub(crate) fn details(result: &RunResult) {
+    say(&format!("{} in {} on {}, image {}", result.run, result.sandbox, result.backend, result.image));
+    say(&format!("command: {:?} in {}", result.command.argv, result.command.cwd));
+    let usage = &result.usage;
+    say(&format!(
+        "{:.1} ms wall time, {:.1} ms CPU time, {} memory, {} processes at most",
+        result.duration_ms,
+        usage.cpu_ms,
+        size(usage.memory_peak_bytes),
+        usage.processes_peak
+    ));
+    if !result.limits.lowered.is_empty() {
+        say(&format!("lowered to what this machine has: {:?}", result.limits.lowered));
+    }
+    say(&format!("layers in place: {}", names(&result.isolation.present).join(", ")));
+}
+
+fn outcome(result: &RunResult) -> Option<String> {
+    Some(match &result.outcome {
+        // These speak for themselves: the program had its say, or the caller asked for the end.
+        Outcome::Exited { .. } | Outcome::Cancelled => return None,
+        Outcome::Signaled { signal } => format!("ended by signal {signal}{}", signal_name(*signal)),
+        Outcome::TimedOut { limit_ms } => {
+            format!("timed out after {}; raise the limit with --timeout", duration(Duration::from_millis(*limit_ms)))
+        }
+        Outcome::OutOfMemory { limit_bytes, process, .. } => {
+            format!("ran out of memory: limit {} ({process} was killed); raise it with --memory", size(*limit_bytes))
+        }
+        Outcome::OutputExceeded { limit_bytes } => format!(
+            "wrote more than {} to one stream and was ended; raise it with --output-limit, or leave out \
+             --output-limit-kill",
+            size(*limit_bytes)
+        ),
+        Outcome::DiskFull { .. } => format!(
+            "the disk was full: limit {} and {} files; raise it with --disk or --inodes",
+            size(result.limits.disk_bytes),
+            result.limits.inodes
+        ),
+        Outcome::Lost => "the sandbox went away under the run".to_owned(),
+        other => format!("{other:?}"),
+    })
+}
+
+fn limit_hit(limit: LimitKind, result: &RunResult) -> Option<String> {
+    let limits = &result.limits;
+    Some(match limit {
+        LimitKind::Memory => format!("the memory limit of {} was reached (--memory)", size(limits.memory_bytes)),
+        LimitKind::Cpus => format!("the limit of {} CPUs was reached (--cpus)", limits.cpus),
+        LimitKind::Pids => format!("the limit of {} processes was reached (--pids)", limits.pids),
+        LimitKind::Disk => format!("the disk limit of {} was reached (--disk)", size(limits.disk_bytes)),
+        LimitKind::OpenFiles => format!("the limit of {} open files was reached (--open-files)", limits.open_files),
+        // The caller has seen all of the output; only the result document would have been cut.
+        LimitKind::Output => return None,
+    })
+}
+
+/// Layers that are missing although nobody asked for that.
+fn missing_layers(isolation: &Isolation, spec: &SandboxSpec) -> Vec<&'static str> {
+    let by_request = |layer: &Layer| match layer {
+        Layer::NetworkNs => spec.network == Network::Full,
+        Layer::UnprivilegedUser => spec.user.uid == 0,
+        _ => false,
+    };
+    let missing: Vec<Layer> = isolation.missing.iter().copied().filter(|layer| !by_request(layer)).collect();
+    names(&missing)
+}
+
+fn names(layers: &[Layer]) -> Vec<&'static str> {
+    layers.iter().map(|layer| layer.as_str()).collect()
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        1 => " (SIGHUP)",
+        2 => " (SIGINT)",
+        4 => " (SIGILL: not a valid instruction)",
+        6 => " (SIGABRT: the program gave up)",
+        7 => " (SIGBUS)",
+        8 => " (SIGFPE: a division by zero or the like)",
+        9 => " (SIGKILL)",
+        11 => " (SIGSEGV: a wrong memory access)",
+        13 => " (SIGPIPE)",
+        15 => " (SIGTERM)",
+        31 => " (SIGSYS: a system call that the sandbox refuses)",
+        _ => "",
+    }
+}
+
+/// A size as people write it: `64 MiB`, `1.5 GiB`.
+fn size(bytes: u64) -> String {
+    const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    match UNITS.iter().find(|(_, shift)| bytes >= 1 << shift) {
+        Some((unit, shift)) if bytes % (1 << shift) == 0 => format!("{} {unit}", bytes >> shift),
+        Some((unit, shift)) => format!("{:.1} {unit}", bytes as f64 / (1u64 << shift) as f64),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+/// A duration as people write it: `1h30m`, `30s`, `500ms`.
+fn duration(duration: Duration) -> String {
+    let mut rest = duration.as_millis();
+    let mut text = String::new();
+    for (unit, length) in [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)] {
+        if rest >= length {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{}{unit}", rest / length);
+            rest %= length;
+        }
+    }
+    if text.is_empty() { "0s".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_durations_read_as_they_are_typed() {
+        assert_eq!(size(64 << 20), "64 MiB");
+        assert_eq!(size((3 << 30) / 2), "1.5 GiB");
+        assert_eq!(size(900), "900 bytes");
+        assert_eq!(duration(Duration::from_secs(30)), "30s");
+        assert_eq!(duration(Duration::from_secs(5400)), "1h30m");
+        assert_eq!(duration(Duration::from_millis(1500)), "1s500ms");
+    }
+
+    #[test]
+    fn a_layer_that_was_asked_away_is_not_reported_as_missing() {
+        let isolation = Isolation { present: vec![], missing: vec![Layer::NetworkNs, Layer::Landlock] };
+        let mut spec = SandboxSpec::default();
+        assert_eq!(missing_layers(&isolation, &spec), ["network_ns", "landlock"]);
+        spec.network = Network::Full;
+        assert_eq!(missing_layers(&isolation, &spec), ["landlock"]);
+    }
+}

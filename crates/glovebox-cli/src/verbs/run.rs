@@ -1,0 +1,231 @@
+//! `glovebox run`: one run in a fresh sandbox that is gone afterwards.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use glovebox_core::{Error, ErrorCode, Outcome, Result, RunResult, SandboxSpec};
+use glovebox_engine::{Engine, Event, Run, RunRequest};
+use glovebox_native::NativeBackend;
+
+use super::require_native;
+use crate::{
+    args::{Globals, RunArgs},
+    flags::Flags,
+    report,
+    request::{self, Plan},
+    signals::{self, EndSignals},
+    stdio::{Chunk, Output},
+    terminal::{self, RawMode},
+};
+
+/// How long output that is already here may take to reach a slow reader once the run was interrupted.
+const LAST_OUTPUT: Duration = Duration::from_secs(1);
+/// How much of the end of standard error is kept to look for hints.
+const TAIL_BYTES: usize = 4096;
+
+pub(crate) fn execute(
+    globals: &Globals,
+    args: &RunArgs,
+    flags: &Flags,
+    after_dashes: Option<Vec<OsString>>,
+    backend: Option<Result<NativeBackend>>,
+) -> Result<u8> {
+    require_native(&globals.backend, flags)?;
+    let Plan { request, language, left_behind } = request::plan(globals, args, flags, after_dashes)?;
+    say_what_files_set(globals, flags);
+    let backend = backend.unwrap_or_else(NativeBackend::start)?;
+    let engine = Engine::new(Arc::new(backend)).with_data_dir(data_dir(globals));
+    let (argv, spec) = (request.command.argv.clone(), request.spec.clone());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::new(ErrorCode::Internal, "cannot start the runtime").because(error))?;
+    let Finished { result, stderr_tail } = match runtime.block_on(drive(&engine, request, globals.json)) {
+        Ok(Some(finished)) => finished,
+        Ok(None) => return Ok(Outcome::Cancelled.exit_code()),
+        Err(error) => return Err(explain_not_found(error, language.map(|l| (l.name, l.package)), &argv)),
+    };
+    if globals.json {
+        report::document(&result)?;
+    } else {
+        say_how_it_went(globals, &result, &spec, &engine);
+        hint_at_workspace(&result, &stderr_tail, left_behind.as_deref());
+    }
+    Ok(result.outcome.exit_code())
+}
+
+/// A run that is over.
+struct Finished {
+    result: RunResult,
+    stderr_tail: Vec<u8>,
+}
+
+/// Starts the run and sees it through. `None`: the caller was in a hurry, and the launcher cleans up behind us.
+async fn drive(engine: &Engine, request: RunRequest, json: bool) -> Result<Option<Finished>> {
+    let mut signals = EndSignals::listen()?;
+    let with_terminal = request.terminal.is_some();
+    let Some(mut run) = start(engine, request, &mut signals).await? else { return Ok(None) };
+    let raw_mode = if with_terminal { Some(follow_terminal(&run)?) } else { None };
+    let canceller = run.canceller();
+    let mut stderr_tail = Vec::new();
+    {
+        let mut output = Output::new(canceller.clone());
+        let mut forwarding = pin!(forward(&mut run, &mut output, &mut stderr_tail, json));
+        tokio::select! {
+            forwarded = &mut forwarding => forwarded?,
+            () = signals.next() => {
+                canceller.cancel();
+                // What the program said until now still reaches a reader who reads.
+                tokio::select! {
+                    forwarded = &mut forwarding => forwarded?,
+                    () = tokio::time::sleep(LAST_OUTPUT) => {}
+                    () = signals.next() => return Ok(None),
+                }
+            }
+        }
+    }
+    let mut waiting = pin!(run.wait());
+    let result = tokio::select! {
+        result = &mut waiting => result?,
+        () = signals.next() => {
+            canceller.cancel();
+            tokio::select! {
+                result = &mut waiting => result?,
+                () = signals.next() => return Ok(None),
+            }
+        }
+    };
+    drop(raw_mode);
+    Ok(Some(Finished { result, stderr_tail }))
+}
+
+/// Starts the run. A signal that comes meanwhile ends it as soon as there is something to end; a second one ends us.
+async fn start(engine: &Engine, request: RunRequest, signals: &mut EndSignals) -> Result<Option<Run>> {
+    let mut starting = pin!(engine.start(request));
+    tokio::select! {
+        run = &mut starting => return run.map(Some),
+        () = signals.next() => {}
+    }
+    tokio::select! {
+        run = starting => {
+            let run = run?;
+            run.canceller().cancel();
+            Ok(Some(run))
+        }
+        () = signals.next() => Ok(None),
+    }
+}
+
+/// Passes the program's output on as it appears. For a JSON result nothing is passed on: the result holds it.
+async fn forward(run: &mut Run, output: &mut Output, stderr_tail: &mut Vec<u8>, json: bool) -> Result<()> {
+    while let Some(event) = run.next_event().await {
+        match event {
+            _ if json => {}
+            Event::Stdout(bytes) => output.write(Chunk::Stdout(bytes)).await?,
+            Event::Stderr(bytes) => {
+                keep_tail(stderr_tail, &bytes);
+                output.write(Chunk::Stderr(bytes)).await?;
+            }
+            _ => {}
+        }
+    }
+    output.finish().await
+}
+
+/// Hands the caller's terminal to the run: its keys from now on, and its size whenever it changes.
+fn follow_terminal(run: &Run) -> Result<RawMode> {
+    let raw_mode = RawMode::enter()?;
+    let handle = run.terminal();
+    let mut changes = signals::window_changes()?;
+    tokio::spawn(async move {
+        while changes.recv().await.is_some() {
+            if let Ok(size) = terminal::size() {
+                handle.resize(size);
+            }
+        }
+    });
+    Ok(raw_mode)
+}
+
+fn keep_tail(tail: &mut Vec<u8>, bytes: &[u8]) {
+    tail.extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]);
+    tail.drain(..tail.len().saturating_sub(TAIL_BYTES));
+}
+
+fn data_dir(globals: &Globals) -> PathBuf {
+    if let Some(dir) = &globals.data_dir {
+        return std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
+    }
+    if rustix::process::geteuid().is_root() {
+        return PathBuf::from("/var/lib/glovebox");
+    }
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let data_home = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
+    data_home.unwrap_or_else(|| PathBuf::from("/var/tmp")).join("glovebox")
+}
+
+fn say_what_files_set(globals: &Globals, flags: &Flags) {
+    if globals.json {
+        return;
+    }
+    for (key, setting) in flags.config.opened_by_project() {
+        report::say(&format!("{} sets {key}", setting.file.display()));
+    }
+    if globals.verbose {
+        for file in flags.config.files() {
+            report::say(&format!("configuration: {}", file.display()));
+        }
+    }
+}
+
+fn say_how_it_went(globals: &Globals, result: &RunResult, spec: &SandboxSpec, engine: &Engine) {
+    report::run(result, spec, &engine.artifact_dir(result.run));
+    if globals.verbose {
+        report::details(result);
+    }
+}
+
+/// Tells a missing interpreter from a missing program, and says where programs come from.
+fn explain_not_found(error: Error, language: Option<(&str, &str)>, argv: &[String]) -> Error {
+    if error.code != ErrorCode::CommandNotFound {
+        return error;
+    }
+    let program = &argv[0];
+    match language {
+        Some((name, package)) => {
+            let message = format!("{program}, which runs {name}, is not in the sandbox");
+            Error::new(ErrorCode::ToolchainNotFound, message).hint(format!(
+                "install it on this machine, for instance with: apt install {package} (programs below a home directory \
+                 are not part of the image host)"
+            ))
+        }
+        None if error.hint.is_some() => error,
+        None if Path::new(program).exists() => {
+            let hint = "the sandbox has none of your files: --workspace . brings this folder, --file brings one file";
+            error.hint(hint)
+        }
+        None => error.hint("the image host holds the programs of /usr, /bin and /opt of this machine"),
+    }
+}
+
+/// A lone file that misses its neighbours is the commonest first failure.
+fn hint_at_workspace(result: &RunResult, stderr_tail: &[u8], left_behind: Option<&Path>) {
+    const SIGNS: [&str; 4] = ["ModuleNotFoundError", "Cannot find module", "No such file", "FileNotFoundError"];
+    let failed = matches!(result.outcome, Outcome::Exited { code } if code != 0);
+    let text = String::from_utf8_lossy(stderr_tail);
+    let Some(folder) = left_behind.filter(|_| failed && SIGNS.iter().any(|sign| text.contains(sign))) else { return };
+    let siblings = std::fs::read_dir(folder).map_or(0, |entries| entries.take(2).count());
+    if siblings < 2 {
+        return;
+    }
+    let advice = match folder.to_str() {
+        Some(".") => "--workspace . brings the files beside it".to_owned(),
+        _ => format!("--workspace {} (or --workspace . from there) brings the files beside it", folder.display()),
+    };
+    report::say(&format!("hint: only the file itself was copied in; {advice}"));
+}

@@ -1,0 +1,177 @@
+//! Bad input: a clear error with a stable code, nothing started, nothing left.
+
+use std::os::unix::fs::symlink;
+
+use crate::Bench;
+
+#[test]
+fn limits_of_zero_below_zero_and_nonsense_are_refused() {
+    let bench = Bench::new();
+    for flag in
+        ["--memory", "--cpus", "--pids", "--disk", "--inodes", "--open-files", "--timeout", "--grace", "--output-limit"]
+    {
+        for value in ["0", "-1", "-1g", "lots", ""] {
+            let called = bench.call(["run", flag, value, "--", "true"]);
+            assert_eq!(called.code, 2, "{flag} {value:?}");
+            assert!(called.stdout.is_empty());
+            for part in [flag, &format!("{value:?}"), "expected", "[invalid_value]"] {
+                assert!(called.stderr.contains(part), "{flag} {value:?} does not say {part}: {}", called.stderr);
+            }
+        }
+    }
+}
+
+#[test]
+fn unknown_flags_and_verbs_are_refused() {
+    let bench = Bench::new();
+    bench.write("a.py", "");
+    for args in [&["run", "--bogus", "a.py"][..], &["frobnicate"], &["run"], &["run", "--"], &["gc", "x"], &["--bogus"]]
+    {
+        let called = bench.call(args);
+        assert_eq!(called.code, 2, "{args:?}: {}", called.stderr);
+        assert!(
+            called.stderr.starts_with("glovebox: error: ") && called.stderr.contains("[usage]"),
+            "{}",
+            called.stderr
+        );
+        assert!(called.stdout.is_empty());
+    }
+}
+
+#[test]
+fn a_usage_error_is_a_json_document_when_json_is_asked_for() {
+    let bench = Bench::new();
+    assert_eq!(bench.error(&["--bogus", "--", "true"]), ("usage".into(), 2));
+    assert_eq!(bench.error(&["--memory", "0", "--", "true"]), ("invalid_value".into(), 2));
+    let called = bench.call(["--json", "frobnicate"]);
+    assert_eq!((called.code, called.document()["error"]["code"].as_str()), (2, Some("usage")));
+}
+
+#[test]
+fn files_that_are_not_there_or_of_the_wrong_kind_are_named() {
+    let bench = Bench::new();
+    bench.write("file.txt", "x");
+    symlink("loop", bench.work().join("loop")).unwrap();
+    let cases: [(&[&str], &str); 14] = [
+        (&["missing.py"], "file_not_found"),
+        (&["file.txt/x.py"], "file_not_found"),
+        (&["."], "file_unreadable"),
+        (&["loop"], "file_unreadable"),
+        (&["/dev/null"], "file_unreadable"),
+        (&["--workspace", "missing", "--", "true"], "file_not_found"),
+        (&["--workspace", "file.txt", "--", "true"], "not_a_directory"),
+        (&["--mount", "missing:/data", "--", "true"], "file_not_found"),
+        (&["--mount", "loop:/data", "--", "true"], "file_unreadable"),
+        (&["--file", "missing", "--", "true"], "file_not_found"),
+        (&["--file", "/dev/zero", "--", "true"], "file_unreadable"),
+        (&["--env-file", "missing", "--", "true"], "file_not_found"),
+        (&["--stdin", "missing", "--", "true"], "file_not_found"),
+        (&["--stdin", ".", "--", "true"], "file_unreadable"),
+    ];
+    for (args, code) in cases {
+        assert_eq!(bench.error(args), (code.to_owned(), 125), "{args:?}");
+    }
+}
+
+#[test]
+fn mounts_that_climb_or_cover_what_is_glovebox_s_own_are_refused() {
+    let bench = Bench::new();
+    bench.write("data/x", "");
+    for mount in ["data:/a/../b", "data:relative", "data:/", "data:/proc/x", "data", ":/x", "data:/x\ny"] {
+        assert_eq!(bench.error(&["--mount", mount, "--", "true"]), ("invalid_mount".into(), 2), "{mount:?}");
+    }
+    assert_eq!(bench.error(&["--file", "data/x:../y", "--", "true"]), ("invalid_path".into(), 2));
+    assert_eq!(bench.error(&["--workdir", "../..", "--", "true"]), ("invalid_path".into(), 2));
+}
+
+#[test]
+fn environment_names_that_cannot_be_are_refused() {
+    let bench = Bench::new();
+    for text in ["=x", "A\nB=x", "", "NOT_SET_ANYWHERE"] {
+        assert_eq!(bench.error(&["--env", text, "--", "true"]), ("invalid_environment".into(), 2), "{text:?}");
+    }
+    for (text, line) in [("A=1\n=x\n", "line 2"), ("A\0B=1\n", "line 1"), ("A=1\0\n", "line 1"), ("A\u{1}=1", "line 1")]
+    {
+        bench.write("env", text);
+        let called = bench.call(["run", "--env-file", "env", "--", "true"]);
+        assert_eq!(called.code, 2, "{text:?}");
+        assert!(called.stderr.contains("[invalid_environment]") && called.stderr.contains(line), "{}", called.stderr);
+    }
+    bench.write("env", b"A=\xff\n");
+    assert_eq!(bench.error(&["--env-file", "env", "--", "true"]), ("invalid_environment".into(), 2));
+}
+
+#[test]
+fn labels_users_layers_and_the_like_are_checked() {
+    let bench = Bench::new();
+    for (flag, value) in [
+        ("--label", "a=b\nc"),
+        ("--label", "a\nb=c"),
+        ("--label", "nothing"),
+        ("--user", "-1"),
+        ("--user", "somebody"),
+        ("--require-layer", "magic"),
+        ("--network", "some"),
+        ("--workspace-mode", "copy"),
+        ("--image", "debian:12"),
+        ("--artifact", "/etc/passwd"),
+        ("--artifact", "../../x"),
+        ("--backend", "vmware"),
+    ] {
+        let called = bench.call(["run", flag, value, "--workspace", ".", "--", "true"]);
+        assert_eq!(called.code, 2, "{flag} {value:?}: {}", called.stderr);
+        assert!(called.stderr.contains(flag) && called.stderr.contains("[invalid_value]"), "{}", called.stderr);
+    }
+}
+
+#[test]
+fn a_backend_that_is_not_in_this_build_says_so() {
+    let bench = Bench::new();
+    for backend in ["docker", "kubernetes", "local"] {
+        assert_eq!(bench.error(&["--backend", backend, "--", "true"]), ("backend_unavailable".into(), 125));
+    }
+    let called = bench.call(["--backend", "docker", "gc", "--json"]);
+    assert_eq!(called.document()["error"]["code"], "backend_unavailable");
+}
+
+#[test]
+fn an_unknown_language_is_told_with_the_known_ones() {
+    let bench = Bench::new();
+    bench.write("notes.txt", "hello");
+    let called = bench.call(["run", "notes.txt"]);
+    assert_eq!(called.code, 125);
+    for part in ["[unknown_language]", "python", "javascript", "shell", " -- "] {
+        assert!(called.stderr.contains(part), "{part}: {}", called.stderr);
+    }
+    assert_eq!(bench.error(&["-l", "cobol", "-c", "x"]), ("unknown_language".into(), 125));
+}
+
+#[test]
+fn arguments_that_are_not_text_are_refused() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+    let bench = Bench::new();
+    let odd = OsStr::from_bytes(b"\xff");
+    let called = bench.call([OsStr::new("run"), OsStr::new("--"), OsStr::new("echo"), odd]);
+    assert_eq!(called.code, 2);
+    assert!(called.stderr.contains("[invalid_value]"), "{}", called.stderr);
+}
+
+#[test]
+fn flags_that_do_not_go_together_are_refused() {
+    let bench = Bench::new();
+    bench.write("a.py", "");
+    bench.write("folder/b.py", "");
+    for args in [
+        &["-t", "--", "true"][..],
+        &["-t", "--json", "--", "true"],
+        &["-c", "print(1)"],
+        &["-l", "python", "--", "ls"],
+        &["--workspace-mode", "read-only", "a.py"],
+        &["--workspace", "folder", "--workspace-mode", "read-write", "a.py"],
+        &["--workspace", "folder", "--workspace-mode", "read-only", "--file", "a.py", "--", "true"],
+    ] {
+        let called = bench.call(["run"].iter().chain(args));
+        assert_eq!(called.code, 2, "{args:?}: {}", called.stderr);
+    }
+    assert!(!bench.work().join("folder/a.py").exists());
+}

@@ -1,0 +1,90 @@
+//! Variables and configuration files.
+
+use crate::Bench;
+
+fn pids(bench: &Bench, variable: Option<&str>, flag: Option<&str>) -> u64 {
+    let mut command = bench.glovebox(["run", "--json"]);
+    if let Some(value) = variable {
+        command.env("GLOVEBOX_PIDS", value);
+    }
+    if let Some(value) = flag {
+        command.args(["--pids", value]);
+    }
+    let output = command.args(["--", "true"]).output().unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    document["limits"]["pids"].as_u64().unwrap_or_else(|| panic!("{document}"))
+}
+
+#[test]
+fn a_flag_beats_a_variable_which_beats_the_project_file_which_beats_the_user_file() {
+    let bench = Bench::new();
+    assert_eq!(pids(&bench, None, None), 100);
+    std::fs::write(bench.home().join(".config/glovebox/config.toml"), "pids = 41").unwrap();
+    assert_eq!(pids(&bench, None, None), 41);
+    // The project's file is found from a folder below it.
+    std::fs::write(bench.work().parent().unwrap().join("glovebox.toml"), "pids = 42").unwrap();
+    assert_eq!(pids(&bench, None, None), 42);
+    assert_eq!(pids(&bench, Some("43"), None), 43);
+    assert_eq!(pids(&bench, Some("43"), Some("44")), 44);
+}
+
+#[test]
+fn the_user_file_is_found_where_xdg_says() {
+    let bench = Bench::new();
+    bench.write("xdg/glovebox/config.toml", "json = true\npids = 45");
+    let output =
+        bench.glovebox(["run", "--", "true"]).env("XDG_CONFIG_HOME", bench.work().join("xdg")).output().unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["limits"]["pids"], 45);
+}
+
+#[test]
+fn variables_set_switches_lists_and_everything_else() {
+    let bench = Bench::new();
+    let mut command = bench.glovebox(["run", "--", "sh", "-c", "echo $A $B"]);
+    command.env("GLOVEBOX_JSON", "1").env("GLOVEBOX_ENV", "A=1\nB=two words").env("GLOVEBOX_LABEL", "k=v");
+    let document: serde_json::Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+    assert_eq!(document["stdout"]["text"], "1 two words\n");
+    assert_eq!(document["labels"]["k"], "v");
+}
+
+#[test]
+fn a_wrong_value_says_where_it_came_from() {
+    let bench = Bench::new();
+    let output = bench.glovebox(["run", "--", "true"]).env("GLOVEBOX_MEMORY", "0").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("GLOVEBOX_MEMORY"));
+    let file = bench.write("glovebox.toml", "memory = 0");
+    let called = bench.call(["run", "--", "true"]);
+    assert_eq!(called.code, 2);
+    assert!(called.stderr.contains(file.to_str().unwrap()) && called.stderr.contains("--memory"), "{}", called.stderr);
+}
+
+#[test]
+fn an_unknown_key_is_an_error_that_names_file_and_key() {
+    let bench = Bench::new();
+    let file = bench.write("glovebox.toml", "memroy = '1g'");
+    let called = bench.call(["run", "--", "true"]);
+    assert_eq!(called.code, 2);
+    for part in ["[invalid_configuration]", "memroy", file.to_str().unwrap()] {
+        assert!(called.stderr.contains(part), "{part}: {}", called.stderr);
+    }
+}
+
+#[test]
+fn a_project_file_that_opens_the_sandbox_is_named() {
+    let bench = Bench::new();
+    bench.write("data/x", "inside");
+    bench.write("glovebox.toml", "mount = ['data:/data']\npids = 50");
+    let called = bench.call(["run", "--", "cat", "/data/x"]);
+    called.expect(0, "inside");
+    assert!(called.stderr.contains("glovebox.toml sets mount") && !called.stderr.contains("pids"), "{}", called.stderr);
+}
+
+#[test]
+fn a_project_file_cannot_start_commands_on_the_host() {
+    let bench = Bench::new();
+    bench.write("glovebox.toml", "secret = ['A=command:touch made-it; echo x']");
+    assert_eq!(bench.error(&["--", "true"]), ("secret_unavailable".into(), 125));
+    assert!(!bench.work().join("made-it").exists());
+}

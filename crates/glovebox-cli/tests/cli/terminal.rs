@@ -1,0 +1,133 @@
+//! Runs with a terminal, on a real pseudo-terminal.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    process::Child,
+};
+
+use rustix::{
+    fs::{Mode, OFlags, open},
+    process::{Pid, Signal, kill_process},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize},
+};
+
+use crate::Bench;
+
+/// A terminal with `glovebox` on it.
+struct Screen {
+    master: File,
+    child: Child,
+    seen: String,
+}
+
+impl Screen {
+    fn new(bench: &Bench, args: &[&str]) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let line = open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+        tcsetwinsize(&line, Winsize { ws_row: 33, ws_col: 99, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        // Only glovebox holds the line afterwards, so that its end is the end of what the screen shows.
+        let end = || line.try_clone().unwrap();
+        let child = bench.glovebox(args).stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
+        Screen { master: File::from(master), child, seen: String::new() }
+    }
+
+    fn type_in(&mut self, keys: &str) {
+        self.master.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Reads until the screen shows `text`.
+    fn expect(&mut self, text: &str) {
+        let mut buffer = [0; 1024];
+        while !self.seen.contains(text) {
+            let count = self.master.read(&mut buffer).unwrap_or(0);
+            assert!(count > 0, "the screen ended before {text:?}: {:?}", self.seen);
+            self.seen.push_str(&String::from_utf8_lossy(&buffer[..count]));
+        }
+        self.seen.clear();
+    }
+
+    fn echoes(&self) -> bool {
+        tcgetattr(&self.master).unwrap().local_modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG)
+    }
+}
+
+#[test]
+fn a_shell_on_a_terminal_has_its_size_and_its_keys() {
+    let bench = Bench::new();
+    let mut screen = Screen::new(&bench, &["run", "-t", "--", "bash", "--norc"]);
+    screen.type_in("stty size; tty; echo mark$((40+2))\n");
+    screen.expect("33 99");
+    screen.expect("mark42");
+    screen.type_in("exit 5\n");
+    assert_eq!(screen.child.wait().unwrap().code(), Some(5));
+    assert!(screen.echoes(), "raw mode was left on");
+}
+
+#[test]
+fn ctrl_c_goes_to_the_program_and_not_to_glovebox() {
+    let bench = Bench::new();
+    let mut screen = Screen::new(
+        &bench,
+        &[
+            "run",
+            "-t",
+            "--",
+            "bash",
+            "--norc",
+            "-c",
+            "trap 'echo caught; exit 9' INT; echo up; while :; do read x; done",
+        ],
+    );
+    screen.expect("up");
+    screen.type_in("\u{3}");
+    screen.expect("caught");
+    assert_eq!(screen.child.wait().unwrap().code(), Some(9));
+}
+
+#[test]
+fn a_new_size_reaches_the_program() {
+    let bench = Bench::new();
+    let mut screen = Screen::new(
+        &bench,
+        &[
+            "run",
+            "-t",
+            "--",
+            "bash",
+            "--norc",
+            "-c",
+            "trap 'stty size; exit' WINCH; echo up; while :; do read -t 1 x; done",
+        ],
+    );
+    screen.expect("up");
+    tcsetwinsize(&screen.master, Winsize { ws_row: 20, ws_col: 50, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    // The test is no session leader, so the kernel does not tell glovebox by itself.
+    kill_process(Pid::from_child(&screen.child), Signal::WINCH).unwrap();
+    screen.expect("20 50");
+    assert_eq!(screen.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn the_terminal_is_restored_when_the_run_is_ended_from_outside() {
+    let bench = Bench::new();
+    let mut screen = Screen::new(&bench, &["run", "-t", "--", "sh", "-c", "echo up; sleep 60"]);
+    screen.expect("up");
+    assert!(!screen.echoes(), "raw mode is not on");
+    kill_process(Pid::from_child(&screen.child), Signal::TERM).unwrap();
+    assert_eq!(screen.child.wait().unwrap().code(), Some(130));
+    assert!(screen.echoes(), "raw mode was left on");
+}
+
+#[test]
+fn input_from_a_terminal_without_the_flag_is_forwarded_line_by_line() {
+    let bench = Bench::new();
+    let mut screen = Screen::new(&bench, &["run", "--", "sh", "-c", "read line; echo got $line"]);
+    screen.type_in("hello\n");
+    screen.expect("got hello");
+    assert_eq!(screen.child.wait().unwrap().code(), Some(0));
+}

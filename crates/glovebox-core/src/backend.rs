@@ -1,0 +1,89 @@
+//! What a backend must do.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::{ChangeSet, Evidence, Isolation, LimitKind, LimitsInForce, Result, SandboxId, SandboxSpec};
+
+/// A byte stream to the guest inside a sandbox.
+pub type GuestStream = Box<dyn GuestIo>;
+
+/// What a [`GuestStream`] can do.
+pub trait GuestIo: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> GuestIo for T {}
+
+/// What a backend can do. A test that needs what is not declared is skipped, and says so.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Features {
+    /// Memory, CPU and processes are held by control groups.
+    pub cgroup_limits: bool,
+    /// A workspace can be an overlay over a host directory.
+    pub workspace_overlay: bool,
+    /// Host files and folders can be mounted.
+    pub mounts: bool,
+    /// The host's network can be given to a sandbox.
+    pub network_full: bool,
+    /// The size of all that can be written is limited.
+    pub disk_limit: bool,
+    /// The image `host` can be used.
+    pub host_image: bool,
+}
+
+/// What was made, as checked after it was made.
+#[derive(Clone, Debug)]
+pub struct Created {
+    /// Layers that are in place and that are missing.
+    pub isolation: Isolation,
+    /// Limits that are really in force.
+    pub limits: LimitsInForce,
+    /// Where the caller's variables PATH and friends come from: the clean environment of commands.
+    pub env: Vec<(String, String)>,
+}
+
+/// A sandbox that a backend knows of, or what is left of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its id.
+    pub id: SandboxId,
+    /// Whether a live owner holds it.
+    pub owned: bool,
+}
+
+/// Makes sandboxes somewhere, holds them to their limits, gives evidence of what happened there, and carries a
+/// byte stream to the guest inside each.
+#[async_trait]
+pub trait Backend: Send + Sync {
+    /// The backend's name, as in `--backend`.
+    fn name(&self) -> &'static str;
+
+    /// Whether it can work here, and what it can do.
+    async fn probe(&self) -> Result<Features>;
+
+    /// Makes a sandbox. When it fails, nothing of the sandbox is left.
+    async fn create(&self, id: SandboxId, spec: &SandboxSpec) -> Result<Created>;
+
+    /// Connects to the guest.
+    async fn connect(&self, id: SandboxId) -> Result<GuestStream>;
+
+    /// What the host saw of the sandbox so far.
+    async fn evidence(&self, id: SandboxId) -> Result<Evidence>;
+
+    /// What the sandbox did to its workspace so far.
+    async fn changes(&self, id: SandboxId) -> Result<ChangeSet>;
+
+    /// Waits until a limit that only a watch holds is passed. Where nothing needs a watch, it waits for ever.
+    async fn watched_limit(&self, id: SandboxId) -> LimitKind;
+
+    /// Sandboxes, and leftovers of sandboxes, that this host knows of.
+    async fn list(&self) -> Result<Vec<Found>>;
+
+    /// Ends a sandbox: processes, mounts, groups, files. Says nothing when it is gone already.
+    async fn destroy(&self, id: SandboxId) -> Result<()>;
+
+    /// Asks for the end of a sandbox without waiting for it. For destructors.
+    fn abandon(&self, id: SandboxId);
+
+    /// Removes what dead owners left, and says what it was.
+    async fn collect_garbage(&self) -> Result<Vec<String>>;
+}

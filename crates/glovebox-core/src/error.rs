@@ -1,0 +1,130 @@
+//! What Glovebox says when it could not do its part: a stable code, a message, a hint.
+//!
+//! The fate of a program is never an [`Error`]; it is an [`Outcome`](crate::Outcome).
+
+use std::fmt;
+
+/// The result of anything that Glovebox itself may fail at.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+macro_rules! error_codes {
+    ($($(#[doc = $doc:literal])* $name:ident = $text:literal, $exit:literal;)*) => {
+        /// A stable name for a kind of failure. Scripts may rely on these texts.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum ErrorCode { $($(#[doc = $doc])* $name,)* }
+
+        impl ErrorCode {
+            /// Every code, for the reference docs.
+            pub const ALL: &'static [ErrorCode] = &[$(ErrorCode::$name,)*];
+
+            /// The stable text of this code, as it stands in JSON.
+            pub fn as_str(self) -> &'static str {
+                match self { $(ErrorCode::$name => $text,)* }
+            }
+
+            /// The exit code of the command line for this error.
+            pub fn exit_code(self) -> u8 {
+                match self { $(ErrorCode::$name => $exit,)* }
+            }
+
+            /// What this code means, one line.
+            pub fn meaning(self) -> &'static str {
+                match self { $(ErrorCode::$name => concat!($($doc),*).trim_ascii(),)* }
+            }
+        }
+    };
+}
+
+error_codes! {
+    /// The command line was not understood.
+    Usage = "usage", 2;
+    /// A value does not parse or is out of its range.
+    InvalidValue = "invalid_value", 2;
+    /// An environment name is empty or holds `=`, NUL or a line break, or a value holds NUL.
+    InvalidEnvironment = "invalid_environment", 2;
+    /// A mount's source or target breaks the rules for mounts.
+    InvalidMount = "invalid_mount", 2;
+    /// A path inside the sandbox breaks the rules for such paths.
+    InvalidPath = "invalid_path", 2;
+    /// A configuration file cannot be read or holds something unknown.
+    InvalidConfiguration = "invalid_configuration", 2;
+    /// A file or folder that was named does not exist.
+    FileNotFound = "file_not_found", 125;
+    /// A file or folder that was named cannot be read.
+    FileUnreadable = "file_unreadable", 125;
+    /// A folder was expected.
+    NotADirectory = "not_a_directory", 125;
+    /// The language of a file is not known, or the name given is not a language.
+    UnknownLanguage = "unknown_language", 125;
+    /// The toolchain of a language is not there.
+    ToolchainNotFound = "toolchain_not_found", 125;
+    /// A secret's source did not give a value.
+    SecretUnavailable = "secret_unavailable", 125;
+    /// The program was not found inside the sandbox.
+    CommandNotFound = "command_not_found", 127;
+    /// The program was found but cannot be executed.
+    CommandNotExecutable = "command_not_executable", 126;
+    /// The working directory does not exist inside the sandbox or cannot be entered.
+    WorkdirUnusable = "workdir_unusable", 125;
+    /// The backend cannot work on this host.
+    BackendUnavailable = "backend_unavailable", 125;
+    /// A layer of isolation that was asked for is missing.
+    LayerMissing = "layer_missing", 125;
+    /// A step of making a sandbox failed.
+    SandboxSetup = "sandbox_setup", 125;
+    /// The sandbox went away or stopped answering.
+    SandboxLost = "sandbox_lost", 125;
+    /// The guest broke the rules of the channel.
+    ChannelViolation = "channel_violation", 125;
+    /// An artifact could not be stored.
+    ArtifactFailed = "artifact_failed", 125;
+    /// An operation of the host's file system failed.
+    HostIo = "host_io", 125;
+    /// Something that should not happen happened; please report it.
+    Internal = "internal", 125;
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Glovebox could not do its part.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    /// The stable code.
+    pub code: ErrorCode,
+    /// What happened, for people. Never holds a secret.
+    pub message: String,
+    /// What to do about it, where there is something to do.
+    pub hint: Option<String>,
+    /// The failure below this one.
+    #[source]
+    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// An error with a code and a message.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Error { code, message: message.into(), hint: None, source: None }
+    }
+
+    /// The same error with a hint about what to do.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same error with the failure below it, whose text joins the message.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        let source = source.into();
+        self.message = format!("{}: {source}", self.message);
+        self.source = Some(source);
+        self
+    }
+}

@@ -1,0 +1,64 @@
+//! What the host itself saw of a sandbox. Nothing here is taken from the guest's word.
+
+use serde::{Deserialize, Serialize};
+
+/// What was used, as the kernel counted it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// CPU time of all processes, milliseconds.
+    pub cpu_ms: f64,
+    /// Highest memory use, bytes; files that were written inside count where they live in memory.
+    pub memory_peak_bytes: u64,
+    /// Most processes and threads at one time.
+    pub processes_peak: u64,
+    /// Bytes read from storage.
+    pub read_bytes: u64,
+    /// Bytes written to storage.
+    pub written_bytes: u64,
+}
+
+/// How full the limited file system of a sandbox is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreUse {
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// Bytes free.
+    pub free_bytes: u64,
+    /// Files and folders that can still be made.
+    pub free_inodes: u64,
+}
+
+/// What the host saw of a sandbox.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Evidence {
+    /// What was used.
+    pub usage: Usage,
+    /// Processes that the kernel killed for memory.
+    pub memory_kills: u64,
+    /// Processes that were refused because of the limit.
+    pub pids_refused: u64,
+    /// The limited file system.
+    pub store: StoreUse,
+}
+
+/// What a sandbox did to its files: paths below `/workspace`, sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeSet {
+    /// Files, links and empty folders that are new.
+    pub added: Vec<String>,
+    /// Files whose content, kind or mode changed.
+    pub modified: Vec<String>,
+    /// Files that are gone.
+    pub deleted: Vec<String>,
+    /// There were more changes than are listed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+}
+
+impl Evidence {
+    /// Nothing was seen, and nothing was full: what is known of a sandbox that went away.
+    #[must_use]
+    pub fn unknown() -> Self {
+        Evidence { store: StoreUse { used_bytes: 0, free_bytes: 1, free_inodes: 1 }, ..Evidence::default() }
+    }
+}

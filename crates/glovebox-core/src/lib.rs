@@ -1,0 +1,37 @@
+//! The words of Glovebox as types, the rules that each word obeys, and the [`Backend`] trait.
+//!
+//! Invariant: this crate does no I/O. Everything here is a value, a rule about values, or a trait.
+//! A backend can be written against this crate alone.
+
+mod backend;
+mod command;
+mod error;
+mod evidence;
+mod id;
+mod isolation;
+mod language;
+mod limits;
+mod outcome;
+mod path;
+mod result;
+mod secret;
+mod spec;
+mod value;
+
+pub use backend::{Backend, Created, Features, Found, GuestIo, GuestStream};
+pub use command::{Command, EnvName};
+pub use error::{Error, ErrorCode, Result};
+pub use evidence::{ChangeSet, Evidence, StoreUse, Usage};
+pub use id::{ParseIdError, RunId, SandboxId};
+pub use isolation::{Isolation, Layer};
+pub use language::{CodeForm, Language, Shebang};
+pub use limits::{DEFAULT_GRACE, Enforcement, Limits, LimitsInForce};
+pub use outcome::{Ending, LimitKind, Outcome, decide_outcome};
+pub use path::InsidePath;
+pub use result::{Artifact, CommandRecord, Denial, OutputRecord, RunResult};
+pub use secret::Secret;
+pub use spec::{
+    Access, HOME_DIR, Label, Mount, Network, OUTPUTS_DIR, SandboxSpec, User, WORKING_DIR, WORKSPACE_DIR, Workspace,
+    WorkspaceMode,
+};
+pub use value::{parse_count, parse_cpus, parse_duration, parse_size};

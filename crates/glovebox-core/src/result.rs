@@ -1,0 +1,115 @@
+//! The result document of a run, the same in the CLI, over HTTP and in the ledger.
+
+use std::collections::BTreeMap;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{ChangeSet, Isolation, LimitKind, LimitsInForce, Outcome, RunId, SandboxId, Usage};
+
+/// Everything that is known of a finished run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// The run.
+    pub run: RunId,
+    /// The sandbox that it ran in.
+    pub sandbox: SandboxId,
+    /// The backend that made the sandbox.
+    pub backend: String,
+    /// The image.
+    pub image: String,
+    /// The project, if any.
+    pub project: Option<String>,
+    /// The caller's labels.
+    pub labels: BTreeMap<String, String>,
+    /// What ran.
+    pub command: CommandRecord,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Standard output.
+    pub stdout: OutputRecord,
+    /// Standard error.
+    pub stderr: OutputRecord,
+    /// When it started.
+    pub started_at: Timestamp,
+    /// Wall time, milliseconds.
+    pub duration_ms: f64,
+    /// What it used.
+    pub usage: Usage,
+    /// What held it.
+    pub limits: LimitsInForce,
+    /// What stood between it and the host.
+    pub isolation: Isolation,
+    /// What it did to its files.
+    pub changes: ChangeSet,
+    /// Files that were kept.
+    pub artifacts: Vec<Artifact>,
+    /// Limits that were touched without deciding the end.
+    pub limits_hit: Vec<LimitKind>,
+    /// What the code check saw.
+    pub findings: Vec<String>,
+    /// What the policy refused.
+    pub denials: Vec<Denial>,
+}
+
+/// The command of a run as it is recorded; secret values are masked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandRecord {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// Where it started.
+    pub cwd: String,
+    /// Variables that the caller gave.
+    pub env: BTreeMap<String, String>,
+}
+
+/// One output stream: its text, or base64 where it is not UTF-8.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputRecord {
+    /// The stream, when it is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub text: Option<String>,
+    /// The stream in base64, when it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub base64: Option<String>,
+    /// Bytes that the program wrote, kept or not.
+    pub bytes: u64,
+    /// Whether the middle was left out.
+    pub truncated: bool,
+}
+
+impl OutputRecord {
+    /// Records a stream.
+    pub fn new(kept: Vec<u8>, bytes: u64, truncated: bool) -> Self {
+        match String::from_utf8(kept) {
+            Ok(text) => OutputRecord { text: Some(text), base64: None, bytes, truncated },
+            Err(error) => {
+                let base64 = BASE64_STANDARD.encode(error.as_bytes());
+                OutputRecord { text: None, base64: Some(base64), bytes, truncated }
+            }
+        }
+    }
+}
+
+/// A file that was kept from a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Artifact {
+    /// Its path below `/workspace`.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
+    /// SHA-256 of its bytes, hexadecimal.
+    pub sha256: String,
+}
+
+/// Something the policy refused during a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Denial {
+    /// What kind of thing: `network`, `artifact` …
+    pub kind: String,
+    /// What was refused.
+    pub target: String,
+    /// The option that would allow it.
+    pub hint: String,
+}

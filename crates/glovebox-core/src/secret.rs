@@ -1,0 +1,94 @@
+//! Values that must never reach a log, an error text or the ledger.
+
+use std::fmt;
+
+/// What stands in place of a secret.
+const MASK: &str = "[redacted]";
+
+/// A secret value. It prints as `[redacted]`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a value.
+    pub fn new(value: impl Into<String>) -> Self {
+        Secret(value.into())
+    }
+
+    /// The value itself, for the one place that hands it to the program.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Replaces every occurrence of the secrets in `bytes` by `[redacted]`. Longer secrets go first, so that one
+    /// that holds another is masked whole.
+    pub fn mask_all<'a>(secrets: impl IntoIterator<Item = &'a Secret>, bytes: Vec<u8>) -> Vec<u8> {
+        let mut needles: Vec<&[u8]> = secrets.into_iter().map(|s| s.0.as_bytes()).filter(|s| !s.is_empty()).collect();
+        needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
+        needles.into_iter().fold(bytes, |bytes, needle| replace(bytes, needle))
+    }
+
+    /// Whether `bytes` hold this secret.
+    pub fn is_in(&self, bytes: &[u8]) -> bool {
+        !self.0.is_empty() && find(bytes, self.0.as_bytes()).is_some()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(MASK)
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(MASK)
+    }
+}
+
+fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    let first = needle[0];
+    let mut from = 0;
+    while let Some(at) = haystack[from..].iter().position(|b| *b == first) {
+        let start = from + at;
+        if haystack[start..].starts_with(needle) {
+            return Some(start);
+        }
+        from = start + 1;
+    }
+    None
+}
+
+fn replace(bytes: Vec<u8>, needle: &[u8]) -> Vec<u8> {
+    let Some(mut at) = find(&bytes, needle) else { return bytes };
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut rest = &bytes[..];
+    loop {
+        out.extend_from_slice(&rest[..at]);
+        out.extend_from_slice(MASK.as_bytes());
+        rest = &rest[at + needle.len()..];
+        match find(rest, needle) {
+            Some(next) => at = next,
+            None => break,
+        }
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_occurrence_is_masked_and_the_longest_secret_first() {
+        let secrets = [Secret::new("abc"), Secret::new("abcdef"), Secret::new("")];
+        let masked = Secret::mask_all(&secrets, b"x abcdef abc y aab".to_vec());
+        assert_eq!(masked, b"x [redacted] [redacted] y aab");
+    }
+
+    #[test]
+    fn a_secret_does_not_print() {
+        assert_eq!(format!("{:?} {}", Secret::new("k"), Secret::new("k")), "[redacted] [redacted]");
+    }
+}

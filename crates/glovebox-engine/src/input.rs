@@ -1,0 +1,154 @@
+//! Files and input on their way into a sandbox.
+
+use std::{
+    fs,
+    io::{self, Read},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+};
+
+use bytes::Bytes;
+use glovebox_core::{Error, ErrorCode, Result};
+use glovebox_proto::{FileEntry, FileKind, Frame, FrameKind, Resize, Signal, StartFailed, bound, path};
+use tokio::sync::mpsc;
+
+use crate::{
+    FileContent, InputFile, Stdin, TerminalSize,
+    channel::{Channel, Sending, read, unexpected},
+};
+
+/// Copies files into a sandbox.
+pub(crate) async fn put_files(channel: &Channel, files: &[InputFile]) -> Result<()> {
+    if files.is_empty() {
+        return Ok(());
+    }
+    let (mut sending, opening) = channel.request(path::PUT).await?;
+    for file in files {
+        let target = file.target.as_str().to_owned();
+        // The guest ends the stream early when a file cannot be written; its answer below says why.
+        let sent = match &file.content {
+            FileContent::Bytes(bytes) => put_bytes(&mut sending, target, file.mode, bytes).await,
+            FileContent::Host(source) => put_host(&mut sending, target, source).await,
+        };
+        match sent {
+            Err(error) if error.code == ErrorCode::SandboxLost => break,
+            other => other?,
+        }
+    }
+    let _ = sending.end();
+    let mut answer = opening.answer().await?;
+    match answer.next().await? {
+        Some(frame) if frame.kind == FrameKind::Done => Ok(()),
+        Some(frame) if frame.kind == FrameKind::StartFailed => {
+            let failed: StartFailed = read(&frame)?;
+            let message = format!("a file could not be copied into the sandbox ({})", failed.step);
+            Err(Error::new(ErrorCode::InvalidPath, message).because(io::Error::from_raw_os_error(failed.errno)))
+        }
+        Some(frame) => Err(unexpected(&frame)),
+        None => Err(Error::new(ErrorCode::SandboxLost, "the sandbox went away while files were copied in")),
+    }
+}
+
+async fn put_bytes(sending: &mut Sending, path: String, mode: u32, bytes: &[u8]) -> Result<()> {
+    let entry = FileEntry { path, mode, kind: FileKind::Regular.into(), link: String::new() };
+    sending.send(Frame::message(FrameKind::File, &entry)).await?;
+    for chunk in bytes.chunks(bound::CHUNK) {
+        sending.send(Frame::data(FrameKind::FileData, chunk)).await?;
+    }
+    sending.send(Frame::data(FrameKind::FileEnd, &[])).await
+}
+
+/// Copies a file, or a folder with all that is in it. Links inside a folder stay links.
+async fn put_host(sending: &mut Sending, target: String, source: &Path) -> Result<()> {
+    let mut waiting = vec![(target, source.to_owned(), true)];
+    while let Some((target, source, follow)) = waiting.pop() {
+        let unreadable = |error: io::Error| {
+            let code = if error.kind() == io::ErrorKind::NotFound { ErrorCode::FileNotFound } else { ErrorCode::FileUnreadable };
+            Error::new(code, format!("{} cannot be copied into the sandbox", source.display())).because(error)
+        };
+        let metadata = if follow { fs::metadata(&source) } else { fs::symlink_metadata(&source) }.map_err(unreadable)?;
+        let mode = metadata.permissions().mode() & 0o777;
+        let mut entry = FileEntry { path: target.clone(), mode, kind: FileKind::Regular.into(), link: String::new() };
+        if metadata.is_dir() {
+            entry.kind = FileKind::Directory.into();
+            // The user inside must be able to work in it, whoever owned it here.
+            entry.mode |= 0o700;
+            sending.send(Frame::message(FrameKind::File, &entry)).await?;
+            for inner in fs::read_dir(&source).map_err(unreadable)? {
+                let inner = inner.map_err(unreadable)?;
+                let name = inner.file_name();
+                let name = name.to_str().ok_or_else(|| unreadable(io::ErrorKind::InvalidFilename.into()))?;
+                waiting.push((format!("{target}/{name}"), inner.path(), false));
+            }
+        } else if metadata.is_symlink() {
+            entry.kind = FileKind::Symlink.into();
+            entry.link = fs::read_link(&source).map_err(unreadable)?.to_string_lossy().into_owned();
+            sending.send(Frame::message(FrameKind::File, &entry)).await?;
+        } else if metadata.is_file() {
+            let mut file = fs::File::open(&source).map_err(unreadable)?;
+            sending.send(Frame::message(FrameKind::File, &entry)).await?;
+            let mut buffer = vec![0; bound::CHUNK];
+            loop {
+                match file.read(&mut buffer).map_err(unreadable)? {
+                    0 => break,
+                    length => sending.send(Frame::data(FrameKind::FileData, &buffer[..length])).await?,
+                }
+            }
+            sending.send(Frame::data(FrameKind::FileEnd, &[])).await?;
+        } else {
+            return Err(unreadable(io::ErrorKind::Unsupported.into()));
+        }
+    }
+    Ok(())
+}
+
+/// Sends a signal to a run and waits until the guest has done so.
+pub(crate) async fn signal(channel: &Channel, pid: i32, number: i32) -> Result<()> {
+    let (mut sending, opening) = channel.request(path::SIGNAL).await?;
+    sending.send(Frame::message(FrameKind::Signal, &Signal { number, pid })).await?;
+    sending.end()?;
+    opening.answer().await?.next().await.map(drop)
+}
+
+/// Feeds a run until it ends: its input, and the sizes of its terminal.
+pub(crate) async fn feed(mut sending: Sending, mut stdin: Stdin, mut sizes: mpsc::UnboundedReceiver<TerminalSize>) {
+    let mut open = !matches!(stdin, Stdin::Empty);
+    loop {
+        let fed = tokio::select! {
+            biased;
+            size = sizes.recv() => match size {
+                Some(size) => {
+                    let size = Resize { rows: size.rows.into(), columns: size.columns.into() };
+                    sending.send(Frame::message(FrameKind::Resize, &size)).await
+                }
+                None => return,
+            },
+            chunk = next_chunk(&mut stdin), if open => match chunk {
+                Some(chunk) => feed_chunk(&mut sending, &chunk).await,
+                None => {
+                    open = false;
+                    sending.send(Frame::data(FrameKind::StdinEnd, &[])).await
+                }
+            },
+        };
+        if fed.is_err() {
+            return;
+        }
+    }
+}
+
+async fn feed_chunk(sending: &mut Sending, chunk: &[u8]) -> Result<()> {
+    for part in chunk.chunks(bound::CHUNK) {
+        sending.send(Frame::data(FrameKind::Stdin, part)).await?;
+    }
+    Ok(())
+}
+
+async fn next_chunk(stdin: &mut Stdin) -> Option<Bytes> {
+    match stdin {
+        Stdin::Empty => None,
+        Stdin::Bytes(bytes) if bytes.is_empty() => None,
+        Stdin::Bytes(bytes) => Some(bytes.split_to(bytes.len().min(bound::CHUNK))),
+        Stdin::Stream(chunks) => chunks.recv().await,
+    }
+}

@@ -1,0 +1,28 @@
+//! The engine: drives sandboxes through a backend.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use glovebox_core::Command;
+//! use glovebox_engine::{Engine, RunRequest};
+//! # async fn example(backend: Arc<dyn glovebox_core::Backend>) -> glovebox_core::Result<()> {
+//! let engine = Engine::new(backend);
+//! let result = engine.run(RunRequest::new(Command::argv(["python3", "-c", "print(6 * 7)"])?)).await?;
+//! assert_eq!(result.stdout.text.as_deref(), Some("42\n"));
+//! # Ok(()) }
+//! ```
+//!
+//! Where to read first: `engine` makes sandboxes and runs, `run` drives one run from its start to its result, `channel`
+//! speaks with the guest, `output` keeps head and tail of a stream, `artifacts` stores files.
+
+mod artifacts;
+mod channel;
+mod engine;
+mod input;
+mod output;
+mod request;
+mod result;
+mod run;
+
+pub use engine::{Engine, Sandbox};
+pub use request::{Capture, Event, FileContent, InputFile, RunRequest, Stdin, TerminalSize};
+pub use run::{Canceller, Run, TerminalHandle};

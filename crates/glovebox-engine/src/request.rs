@@ -1,0 +1,107 @@
+//! What a caller asks for.
+
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use glovebox_core::{Command, InsidePath, Label, SandboxSpec};
+use tokio::sync::mpsc;
+
+/// A run to make: the command, the sandbox for it, and what goes in and comes out.
+#[derive(Debug)]
+pub struct RunRequest {
+    /// What to run.
+    pub command: Command,
+    /// The sandbox to make for it. In a living sandbox only its time and output limits count.
+    pub spec: SandboxSpec,
+    /// Files that are copied in before the command starts.
+    pub files: Vec<InputFile>,
+    /// What the command reads.
+    pub stdin: Stdin,
+    /// Globs below `/workspace` of files to keep; `outputs/**` is always kept.
+    pub artifacts: Vec<String>,
+    /// The caller's labels.
+    pub labels: Vec<Label>,
+    /// Gives the command a terminal of this size; its output is then one stream.
+    pub terminal: Option<TerminalSize>,
+    /// Whether the output is kept for the result.
+    pub capture: Capture,
+}
+
+impl RunRequest {
+    /// A run of `command` in a fresh sandbox with the default limits, no network, no input.
+    pub fn new(command: Command) -> Self {
+        RunRequest {
+            command,
+            spec: SandboxSpec::default(),
+            files: Vec::new(),
+            stdin: Stdin::Empty,
+            artifacts: Vec::new(),
+            labels: Vec::new(),
+            terminal: None,
+            capture: Capture::Keep,
+        }
+    }
+}
+
+/// A file that is copied into the sandbox.
+#[derive(Clone, Debug)]
+pub struct InputFile {
+    /// Where it appears inside.
+    pub target: InsidePath,
+    /// Its bytes.
+    pub content: FileContent,
+    /// Its permission bits.
+    pub mode: u32,
+}
+
+/// Where the bytes of an input file come from.
+#[derive(Clone, Debug)]
+pub enum FileContent {
+    /// A file or folder of the host; a folder is copied whole.
+    Host(PathBuf),
+    /// These bytes.
+    Bytes(Bytes),
+}
+
+/// What a command reads.
+#[derive(Debug, Default)]
+pub enum Stdin {
+    /// Nothing: end of file at once.
+    #[default]
+    Empty,
+    /// These bytes.
+    Bytes(Bytes),
+    /// What comes through a channel; its end is the end of file. For a terminal these are the keys.
+    Stream(mpsc::Receiver<Bytes>),
+}
+
+/// The size of a terminal in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TerminalSize {
+    /// Rows.
+    pub rows: u16,
+    /// Columns.
+    pub columns: u16,
+}
+
+/// Whether output is kept for the result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Capture {
+    /// Head and tail up to the limit are kept.
+    #[default]
+    Keep,
+    /// Only counted; the caller reads the events.
+    Count,
+}
+
+/// What happens during a run, as it happens.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// The command started.
+    Started,
+    /// Bytes on standard output, or of the terminal.
+    Stdout(Bytes),
+    /// Bytes on standard error.
+    Stderr(Bytes),
+}

@@ -1,0 +1,118 @@
+//! From what was seen of a run to its result.
+
+use std::time::Duration;
+
+use glovebox_core::{
+    ChangeSet, Command, CommandRecord, Created, Ending, Evidence, LimitKind, Outcome, RunId, RunResult, SandboxId,
+    Secret, decide_outcome,
+};
+use jiff::Timestamp;
+
+use crate::{RunRequest, artifacts::Kept, output::Output};
+
+/// What identifies a run and never changes while it goes on.
+pub(crate) struct Identity {
+    pub(crate) run: RunId,
+    pub(crate) sandbox: SandboxId,
+    pub(crate) backend: &'static str,
+    pub(crate) created: std::sync::Arc<Created>,
+}
+
+/// What was seen of a run when it is over.
+pub(crate) struct Seen {
+    pub(crate) started_at: Timestamp,
+    pub(crate) duration: Duration,
+    pub(crate) stdout: Output,
+    pub(crate) stderr: Output,
+    pub(crate) ending: Ending,
+    pub(crate) evidence: Evidence,
+    pub(crate) changes: ChangeSet,
+    pub(crate) kept: Kept,
+    /// The disk watch ended the run.
+    pub(crate) watched_disk: bool,
+}
+
+/// What of a request is needed when the run is over.
+pub(crate) struct Asked {
+    pub(crate) command: Command,
+    pub(crate) labels: Vec<glovebox_core::Label>,
+    pub(crate) timeout: Duration,
+    pub(crate) output: u64,
+}
+
+impl Asked {
+    pub(crate) fn of(request: &RunRequest) -> Self {
+        Asked {
+            command: request.command.clone(),
+            labels: request.labels.clone(),
+            timeout: request.spec.limits.timeout,
+            output: request.spec.limits.output,
+        }
+    }
+
+    pub(crate) fn secrets(&self) -> Vec<&Secret> {
+        self.command.secrets.values().collect()
+    }
+}
+
+/// Makes the result document.
+pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunResult {
+    let no_room = seen.evidence.store.free_bytes == 0 || seen.evidence.store.free_inodes == 0 || seen.watched_disk;
+    seen.ending.memory_kill = seen.evidence.memory_kills > 0;
+    seen.ending.disk_full = no_room;
+    let outcome = decide_outcome(&seen.ending);
+    let limits_hit = limits_hit(&outcome, &seen, no_room);
+    let mut limits = identity.created.limits.clone();
+    limits.timeout_ms = asked.timeout.as_millis() as u64;
+    limits.output_bytes = asked.output;
+    let secrets = asked.secrets();
+    RunResult {
+        run: identity.run,
+        sandbox: identity.sandbox,
+        backend: identity.backend.into(),
+        image: "host".into(),
+        project: None,
+        labels: glovebox_core::Label::collect(&asked.labels),
+        command: record(&asked.command),
+        outcome,
+        stdout: seen.stdout.record(secrets.iter().copied()),
+        stderr: seen.stderr.record(secrets.iter().copied()),
+        started_at: seen.started_at,
+        duration_ms: seen.duration.as_secs_f64() * 1000.0,
+        usage: seen.evidence.usage,
+        limits,
+        isolation: identity.created.isolation.clone(),
+        changes: seen.changes,
+        artifacts: seen.kept.artifacts,
+        limits_hit,
+        findings: Vec::new(),
+        denials: seen.kept.denials,
+    }
+}
+
+/// Limits that were touched without deciding the end.
+fn limits_hit(outcome: &Outcome, seen: &Seen, no_room: bool) -> Vec<LimitKind> {
+    let output = seen.stdout.exceeded() || seen.stderr.exceeded();
+    let touched = [
+        (LimitKind::Memory, seen.evidence.memory_kills > 0 && !matches!(outcome, Outcome::OutOfMemory { .. })),
+        (LimitKind::Disk, no_room && !matches!(outcome, Outcome::DiskFull { .. })),
+        (LimitKind::Pids, seen.evidence.pids_refused > 0),
+        (LimitKind::Output, output && !matches!(outcome, Outcome::OutputExceeded { .. })),
+    ];
+    touched.into_iter().filter(|(_, touched)| *touched).map(|(kind, _)| kind).collect()
+}
+
+/// The command as it is recorded: values of secrets are masked wherever they stand.
+fn record(command: &Command) -> CommandRecord {
+    let mask = |text: &str| {
+        let masked = Secret::mask_all(command.secrets.values(), text.as_bytes().to_vec());
+        String::from_utf8(masked).unwrap_or_default()
+    };
+    let plain = command.env.iter().map(|(name, value)| (name.as_str().to_owned(), mask(value)));
+    let secret = command.secrets.iter().map(|(name, secret)| (name.as_str().to_owned(), secret.to_string()));
+    CommandRecord {
+        argv: command.argv.iter().map(|arg| mask(arg)).collect(),
+        cwd: command.cwd.to_string(),
+        env: plain.chain(secret).collect(),
+    }
+}

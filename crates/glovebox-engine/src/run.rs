@@ -1,0 +1,455 @@
+//! One run from its start to its result.
+//!
+//! Theory of operation. A run is driven by one task. It takes frames from the guest, hands the output on as events, and
+//! watches the clock, the caller's wish to cancel, and the limits that need a watch. Whatever asks for the end first is
+//! written down as the reason; then signals are sent, and the guest's report of the command's end is awaited as always.
+//! A guest that does not report within a grace is not waited for: the host ends the whole sandbox.
+//!
+//! A caller that is slow in taking events stops the task from taking frames, which closes the stream's window, which
+//! stops the guest from reading the pipe, which stops the program: backpressure all the way, but never for the clock.
+
+use std::{
+    future::pending,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use glovebox_core::{
+    Backend, Created, Ending, Error, ErrorCode, Evidence, LimitKind, Result, RunId, RunResult, SandboxId,
+};
+use glovebox_proto::{Exited, Frame, FrameKind, StartFailed, StartRun, Started, path};
+use jiff::Timestamp;
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::JoinHandle,
+    time::{Instant, sleep_until},
+};
+
+use crate::{
+    Event, RunRequest, Stdin, TerminalSize, artifacts,
+    channel::{Channel, Receiving, read, unexpected},
+    engine::{Engine, Guard},
+    input,
+    output::Output,
+    result::{self, Asked, Identity, Seen},
+};
+
+/// Events that wait for a slow caller; each is at most one frame.
+const EVENTS: usize = 8;
+/// How long the guest has to report the end after everything was killed.
+const KILL_GRACE: Duration = Duration::from_secs(5);
+
+/// Where a run happens.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) id: SandboxId,
+    pub(crate) channel: Channel,
+    pub(crate) created: Arc<Created>,
+    pub(crate) disk: u64,
+    pub(crate) backend: Arc<dyn Backend>,
+}
+
+/// What happens to the sandbox when the run is over.
+pub(crate) enum Lifetime {
+    EndsWithRun(Arc<Guard>),
+    /// The guard is held so that the sandbox outlives its runs.
+    Stays(#[allow(dead_code)] Arc<Guard>),
+}
+
+/// One run on its way. Dropping it cancels it.
+pub struct Run {
+    id: RunId,
+    sandbox: SandboxId,
+    events: mpsc::Receiver<Event>,
+    result: oneshot::Receiver<Result<RunResult>>,
+    cancel: watch::Sender<bool>,
+    sizes: mpsc::UnboundedSender<TerminalSize>,
+    _driver: JoinHandle<()>,
+}
+
+impl Run {
+    /// Its id.
+    pub fn id(&self) -> RunId {
+        self.id
+    }
+
+    /// The sandbox that it runs in.
+    pub fn sandbox(&self) -> SandboxId {
+        self.sandbox
+    }
+
+    /// The next event; nothing once the command has ended.
+    pub async fn next_event(&mut self) -> Option<Event> {
+        self.events.recv().await
+    }
+
+    /// A handle that cancels the run from elsewhere.
+    pub fn canceller(&self) -> Canceller {
+        Canceller(self.cancel.clone())
+    }
+
+    /// A handle on the run's terminal.
+    pub fn terminal(&self) -> TerminalHandle {
+        TerminalHandle(self.sizes.clone())
+    }
+
+    /// Waits for the end. Events that were not taken are dropped.
+    pub async fn wait(mut self) -> Result<RunResult> {
+        while self.events.recv().await.is_some() {}
+        match (&mut self.result).await {
+            Ok(result) => result,
+            Err(_) => Err(Error::new(ErrorCode::Internal, "the run ended without a result")),
+        }
+    }
+}
+
+impl futures_core::Stream for Run {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.events.poll_recv(cx)
+    }
+}
+
+/// Cancels a run.
+#[derive(Clone, Debug)]
+pub struct Canceller(watch::Sender<bool>);
+
+impl Canceller {
+    /// Ends the run at once. It does not wait; the run's result then says `cancelled`.
+    pub fn cancel(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+/// Changes the size of a run's terminal.
+#[derive(Clone, Debug)]
+pub struct TerminalHandle(mpsc::UnboundedSender<TerminalSize>);
+
+impl TerminalHandle {
+    /// Tells the terminal's new size.
+    pub fn resize(&self, size: TerminalSize) {
+        // A run that is over has no terminal; nobody needs to hear of it.
+        let _ = self.0.send(size);
+    }
+}
+
+/// Starts a run: files in, command started. On failure the sandbox's lifetime is handed back.
+pub(crate) async fn start(
+    engine: Engine,
+    place: Place,
+    mut request: RunRequest,
+    lifetime: Lifetime,
+) -> std::result::Result<Run, (Error, Lifetime)> {
+    let stdin = std::mem::take(&mut request.stdin);
+    let started = match start_command(&place, &request, &stdin).await {
+        Ok(started) => started,
+        Err(error) => return Err((error, lifetime)),
+    };
+    let (sending, receiving, pid) = started;
+    let id = RunId::new();
+    let (sizes, new_sizes) = mpsc::unbounded_channel();
+    let (events, taken) = mpsc::channel(EVENTS);
+    let (finished, result) = oneshot::channel();
+    let (cancel, cancelled) = watch::channel(false);
+    let feeding = tokio::spawn(input::feed(sending, stdin, new_sizes));
+    let sandbox = place.id;
+    let driver = Driver {
+        deadline: Instant::now() + request.spec.limits.timeout,
+        started: Instant::now(),
+        started_at: Timestamp::now(),
+        stdout: Output::new(request.spec.limits.output, request.capture),
+        stderr: Output::new(request.spec.limits.output, request.capture),
+        ending: Ending {
+            memory_limit: place.created.limits.memory_bytes,
+            process: program_name(&request.command.argv[0]),
+            ..Ending::default()
+        },
+        watched_disk: false,
+        phase: Phase::Running,
+        asked: Asked::of(&request),
+        request,
+        engine,
+        place,
+        run: id,
+        pid,
+    };
+    let driving = tokio::spawn(async move {
+        let result = driver.drive(receiving, events, cancelled, lifetime).await;
+        feeding.abort();
+        let _ = finished.send(result);
+    });
+    Ok(Run { id, sandbox, events: taken, result, cancel, sizes, _driver: driving })
+}
+
+async fn start_command(
+    place: &Place,
+    request: &RunRequest,
+    stdin: &Stdin,
+) -> Result<(crate::channel::Sending, Receiving, i32)> {
+    input::put_files(&place.channel, &request.files).await?;
+    let (mut sending, opening) = place.channel.request(path::RUN).await?;
+    let start = StartRun {
+        argv: request.command.argv.clone(),
+        env: environment(&place.created.env, request),
+        cwd: request.command.cwd.to_string(),
+        rows: request.terminal.map(|size| size.rows.into()),
+        columns: request.terminal.map(|size| size.columns.into()),
+        stdin_empty: matches!(stdin, Stdin::Empty) && request.terminal.is_none(),
+    };
+    let frame = Frame::message(FrameKind::Start, &start);
+    if frame.len() > glovebox_proto::MAX_PAYLOAD / 2 {
+        return Err(Error::new(ErrorCode::InvalidValue, "arguments and environment are longer than 512 KiB together")
+            .hint("pass large input as a file or on standard input"));
+    }
+    sending.send(frame).await?;
+    let mut receiving = opening.answer().await?;
+    match receiving.next().await? {
+        Some(frame) if frame.kind == FrameKind::Started => Ok((sending, receiving, read::<Started>(&frame)?.pid)),
+        Some(frame) if frame.kind == FrameKind::StartFailed => Err(start_error(&read(&frame)?, &request.command)),
+        Some(frame) => Err(unexpected(&frame)),
+        None => Err(Error::new(ErrorCode::SandboxLost, "the sandbox went away before the command started")),
+    }
+}
+
+/// The clean environment, then the caller's variables, then the secrets.
+fn environment(clean: &[(String, String)], request: &RunRequest) -> Vec<String> {
+    let command = &request.command;
+    let mut all: std::collections::BTreeMap<&str, &str> =
+        clean.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    all.extend(command.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    all.extend(command.secrets.iter().map(|(name, secret)| (name.as_str(), secret.expose())));
+    all.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
+}
+
+fn program_name(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or(path).to_owned()
+}
+
+fn start_error(failed: &StartFailed, command: &glovebox_core::Command) -> Error {
+    const ENOENT: i32 = 2;
+    const ENOTDIR: i32 = 20;
+    let program = &command.argv[0];
+    let reason = std::io::Error::from_raw_os_error(failed.errno);
+    match (failed.step.as_str(), failed.errno) {
+        ("exec", ENOENT | ENOTDIR) => {
+            Error::new(ErrorCode::CommandNotFound, format!("the command '{program}' was not found inside the sandbox"))
+        }
+        ("exec", _) => {
+            let message = format!("the command '{program}' cannot be executed inside the sandbox");
+            Error::new(ErrorCode::CommandNotExecutable, message).because(reason)
+        }
+        ("chdir", _) => {
+            let message = format!("the working directory {} cannot be entered", command.cwd);
+            Error::new(ErrorCode::WorkdirUnusable, message).because(reason)
+        }
+        (step, _) => {
+            Error::new(ErrorCode::SandboxSetup, format!("the command could not be started ({step})")).because(reason)
+        }
+    }
+}
+
+/// How far the end of a run has come.
+enum Phase {
+    Running,
+    /// SIGTERM was sent; SIGKILL follows.
+    Terminating,
+    /// SIGKILL was sent; the guest must report.
+    Killed,
+}
+
+struct Driver {
+    engine: Engine,
+    place: Place,
+    run: RunId,
+    pid: i32,
+    request: RunRequest,
+    asked: Asked,
+    started: Instant,
+    started_at: Timestamp,
+    deadline: Instant,
+    stdout: Output,
+    stderr: Output,
+    ending: Ending,
+    watched_disk: bool,
+    phase: Phase,
+}
+
+impl Driver {
+    async fn drive(
+        mut self,
+        receiving: Receiving,
+        events: mpsc::Sender<Event>,
+        cancelled: watch::Receiver<bool>,
+        lifetime: Lifetime,
+    ) -> Result<RunResult> {
+        let followed = self.follow(receiving, &events, cancelled).await;
+        drop(events);
+        let duration = self.started.elapsed();
+        let result = match followed {
+            Ok(()) => self.collect(duration).await,
+            // The program's fate when its sandbox goes away is an outcome; a guest that breaks the rules is an error.
+            Err(error) if error.code == ErrorCode::SandboxLost => Ok(self.without_guest(duration)),
+            Err(error) => Err(error),
+        };
+        match lifetime {
+            Lifetime::EndsWithRun(guard) => {
+                let ended = guard.end().await;
+                let result = result?;
+                ended.map(|()| result)
+            }
+            Lifetime::Stays(_) => result,
+        }
+    }
+
+    /// Follows the run until the guest reports its end, or cannot.
+    async fn follow(
+        &mut self,
+        mut receiving: Receiving,
+        events: &mpsc::Sender<Event>,
+        mut cancelled: watch::Receiver<bool>,
+    ) -> Result<()> {
+        let backend = self.place.backend.clone();
+        let mut watched = backend.watched_limit(self.place.id);
+        // One that was seen must not be polled again.
+        let mut watching = true;
+        let _ = events.send(Event::Started).await;
+        let mut waiting: Option<Event> = None;
+        loop {
+            tokio::select! {
+                biased;
+                () = cancel_wanted(&mut cancelled, events), if !matches!(self.phase, Phase::Killed) => {
+                    // Whoever asked first is the reason; a run that is over its time stays so.
+                    self.ending.cancelled = matches!(self.phase, Phase::Running);
+                    self.kill().await?;
+                }
+                () = sleep_until(self.deadline) => self.deadline_passed().await?,
+                kind = &mut watched, if watching => {
+                    watching = false;
+                    self.watched_disk = kind == LimitKind::Disk;
+                    self.kill().await?;
+                }
+                permit = events.reserve(), if waiting.is_some() => match (permit, waiting.take()) {
+                    (Ok(permit), Some(event)) => permit.send(event),
+                    // The caller dropped the run; the cancel branch sees it too.
+                    _ => {}
+                },
+                frame = receiving.next(), if waiting.is_none() => match frame? {
+                    Some(frame) => match frame.kind {
+                        FrameKind::Stdout => waiting = Some(self.output(frame, Event::Stdout).await?),
+                        FrameKind::Stderr => waiting = Some(self.output(frame, Event::Stderr).await?),
+                        FrameKind::Exited => {
+                            let exited: Exited = read(&frame)?;
+                            (self.ending.code, self.ending.signal) = (exited.code, exited.signal);
+                            return Ok(());
+                        }
+                        _ => return Err(unexpected(&frame)),
+                    },
+                    None => return Err(Error::new(ErrorCode::SandboxLost, "the sandbox went away under the run")),
+                },
+            }
+        }
+    }
+
+    async fn output(&mut self, frame: Frame, event: fn(bytes::Bytes) -> Event) -> Result<Event> {
+        let output = if frame.kind == FrameKind::Stdout { &mut self.stdout } else { &mut self.stderr };
+        output.push(&frame.payload);
+        let limits = &self.request.spec.limits;
+        if limits.output_kill && output.exceeded() && matches!(self.phase, Phase::Running) {
+            self.ending.output_exceeded = Some(limits.output);
+            self.kill().await?;
+        }
+        Ok(event(frame.payload))
+    }
+
+    async fn deadline_passed(&mut self) -> Result<()> {
+        match self.phase {
+            Phase::Running => {
+                self.ending.timed_out = Some(self.request.spec.limits.timeout.as_millis() as u64);
+                self.phase = Phase::Terminating;
+                self.deadline = Instant::now() + self.request.spec.limits.grace;
+                input::signal(&self.place.channel, self.pid, SIGTERM).await
+            }
+            Phase::Terminating => self.kill().await,
+            Phase::Killed => Err(Error::new(ErrorCode::SandboxLost, "the guest did not report the end in time")),
+        }
+    }
+
+    /// Ends everything of the run at once. The guest's answer is not awaited here: it may be the one that hangs.
+    async fn kill(&mut self) -> Result<()> {
+        self.phase = Phase::Killed;
+        self.deadline = Instant::now() + KILL_GRACE;
+        let (channel, pid) = (self.place.channel.clone(), self.pid);
+        tokio::spawn(async move { input::signal(&channel, pid, SIGKILL).await });
+        Ok(())
+    }
+
+    /// Collects evidence, changes and artifacts of a run that ended while its guest lives.
+    async fn collect(mut self, duration: Duration) -> Result<RunResult> {
+        let backend = self.place.backend.clone();
+        let evidence = backend.evidence(self.place.id).await?;
+        let changes = backend.changes(self.place.id).await?;
+        let has_outputs = changes.added.iter().any(|path| path.starts_with("outputs/"));
+        let kept = if has_outputs || !self.request.artifacts.is_empty() {
+            let folder = self.engine.artifact_dir(self.run);
+            let globs = std::mem::take(&mut self.request.artifacts);
+            let most = self.place.disk.saturating_mul(2);
+            artifacts::collect(&self.place.channel, &globs, most, &folder, &self.asked.secrets()).await?
+        } else {
+            artifacts::Kept::default()
+        };
+        Ok(self.finish(duration, evidence, changes, kept))
+    }
+
+    /// What can be said when the guest is gone.
+    fn without_guest(self, duration: Duration) -> RunResult {
+        self.finish(duration, Evidence::unknown(), Default::default(), Default::default())
+    }
+
+    fn finish(
+        self,
+        duration: Duration,
+        evidence: Evidence,
+        changes: glovebox_core::ChangeSet,
+        kept: artifacts::Kept,
+    ) -> RunResult {
+        let identity = Identity {
+            run: self.run,
+            sandbox: self.place.id,
+            backend: self.place.backend.name(),
+            created: self.place.created,
+        };
+        let seen = Seen {
+            started_at: self.started_at,
+            duration,
+            stdout: self.stdout,
+            stderr: self.stderr,
+            ending: self.ending,
+            evidence,
+            changes,
+            kept,
+            watched_disk: self.watched_disk,
+        };
+        result::make(&identity, &self.asked, seen)
+    }
+}
+
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+
+/// Waits until the caller cancels, or drops the run.
+async fn cancel_wanted(cancelled: &mut watch::Receiver<bool>, events: &mpsc::Sender<Event>) {
+    tokio::select! {
+        () = asked_to_cancel(cancelled) => {}
+        () = events.closed() => {}
+    }
+}
+
+async fn asked_to_cancel(cancelled: &mut watch::Receiver<bool>) {
+    let nobody_left = cancelled.wait_for(|asked| *asked).await.is_err();
+    if nobody_left {
+        pending().await
+    }
+}

@@ -1,0 +1,21 @@
+//! The guest: the process that is PID 1 inside a sandbox.
+//!
+//! Theory of operation. Two processes of ours live inside. The **guest** is PID 1: it speaks HTTP/2 with the host on
+//! an inherited socket, reaps every orphan, carries input and output, and reads and writes files under the id of the
+//! commands. The **zygote** is PID 2: it sits in the commands' control group and does nothing but start commands when
+//! the guest asks it to. Because it forks with `CLONE_PARENT`, commands are children of the guest, which so learns
+//! how they end; because it sits where they must sit, no process ever has to be moved between groups to start one.
+//!
+//! Neither trusts what runs beside it: both are not dumpable, run under another id than the commands, and read
+//! nothing from a command but the bytes of its pipes. Neither keeps a secret once it is handed over.
+
+mod files;
+mod processes;
+mod reaper;
+mod run;
+mod server;
+mod stream;
+mod sys;
+pub mod zygote;
+
+pub use server::{GuestSockets, serve};

@@ -1,0 +1,108 @@
+//! Finding and signalling the processes of a run.
+//!
+//! The guest sees every process of the sandbox in its own /proc. What it reads there is written by the kernel, except
+//! the name in parentheses, which a program can choose; it is skipped up to its last parenthesis.
+
+use std::fs;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A process as /proc shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Process {
+    pid: i32,
+    parent: i32,
+    session: i32,
+    zombie: bool,
+}
+
+/// Which processes a signal is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    /// All but the guest and the zygote.
+    Everything { zygote: i32 },
+    /// The command, its descendants, and all in its session.
+    Command { main: i32, zygote: i32 },
+}
+
+/// Sends a signal to each process of the target once. Says how many there were.
+pub(crate) fn signal(target: Target, number: i32) -> usize {
+    let processes = list();
+    let chosen: Vec<i32> = processes.iter().filter(|p| !p.zombie && is_in(&processes, p, target)).map(|p| p.pid).collect();
+    for pid in &chosen {
+        if let (Some(pid), Some(signal)) = (Pid::from_raw(*pid), Signal::from_named_raw(number)) {
+            // A process may end between the look and the signal; inside this namespace its id is not used again so soon,
+            // and every process here is one of the sandbox's own.
+            let _ = kill_process(pid, signal);
+        }
+    }
+    chosen.len()
+}
+
+fn is_in(processes: &[Process], process: &Process, target: Target) -> bool {
+    match target {
+        Target::Everything { zygote } => process.pid != 1 && process.pid != zygote,
+        Target::Command { main, zygote } => {
+            if process.pid == 1 || process.pid == zygote {
+                return false;
+            }
+            if process.session == main {
+                return true;
+            }
+            let mut at = *process;
+            // The bound keeps a list that changes while it is read from making this loop forever.
+            for _ in 0..processes.len() {
+                if at.pid == main {
+                    return true;
+                }
+                match processes.iter().find(|p| p.pid == at.parent) {
+                    Some(parent) => at = *parent,
+                    None => return false,
+                }
+            }
+            false
+        }
+    }
+}
+
+fn list() -> Vec<Process> {
+    let Ok(folder) = fs::read_dir("/proc") else { return Vec::new() };
+    folder
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter_map(|pid| parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?))
+        .collect()
+}
+
+fn parse(stat: &str) -> Option<Process> {
+    let pid = stat.split(' ').next()?.parse().ok()?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split(' ');
+    let zombie = matches!(fields.next()?, "Z" | "X");
+    let parent = fields.next()?.parse().ok()?;
+    let session = fields.nth(1)?.parse().ok()?;
+    Some(Process { pid, parent, session, zombie })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_full_of_parentheses_does_not_confuse_the_reading() {
+        let process = parse("7 (a) R 1 (x) ) S 3 7 5 0 -1").unwrap();
+        assert_eq!(process, Process { pid: 7, parent: 3, session: 5, zombie: false });
+        assert_eq!(parse("7 (a) Z 1 7 7 0").map(|p| p.zombie), Some(true));
+        assert_eq!(parse(""), None);
+        assert_eq!(parse("7 (a"), None);
+    }
+
+    #[test]
+    fn a_command_is_its_descendants_and_its_session() {
+        let process = |pid, parent, session| Process { pid, parent, session, zombie: false };
+        let all = [process(1, 0, 0), process(2, 1, 0), process(10, 1, 10), process(11, 10, 11), process(12, 1, 10), process(20, 1, 20)];
+        let target = Target::Command { main: 10, zygote: 2 };
+        let chosen: Vec<i32> = all.iter().filter(|p| is_in(&all, p, target)).map(|p| p.pid).collect();
+        assert_eq!(chosen, [10, 11, 12]);
+    }
+}

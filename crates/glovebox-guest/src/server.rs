@@ -1,0 +1,83 @@
+//! The guest's HTTP/2 server.
+
+use std::{cell::Cell, io, os::fd::OwnedFd, rc::Rc};
+
+use bytes::Bytes;
+use glovebox_proto::{bound, path};
+use h2::{RecvStream, server::SendResponse};
+use http::{Request, Response, StatusCode};
+use tokio::{io::unix::AsyncFd, net::UnixStream, sync::Mutex, task::LocalSet};
+
+use crate::{files, reaper::Reaper, run, sys};
+
+/// What the guest needs from those who made the sandbox.
+#[derive(Debug)]
+pub struct GuestSockets {
+    /// The channel to the host.
+    pub channel: OwnedFd,
+    /// The socket pair to the zygote.
+    pub zygote: OwnedFd,
+    /// The zygote's process id inside.
+    pub zygote_pid: i32,
+}
+
+/// What all requests share.
+pub(crate) struct Guest {
+    pub(crate) reaper: Reaper,
+    pub(crate) zygote: Mutex<AsyncFd<OwnedFd>>,
+    pub(crate) zygote_pid: i32,
+    /// Runs under way.
+    pub(crate) runs: Cell<usize>,
+}
+
+/// Serves the host until it goes away.
+pub fn serve(sockets: GuestSockets) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    LocalSet::new().block_on(&runtime, serve_connection(sockets))
+}
+
+async fn serve_connection(sockets: GuestSockets) -> io::Result<()> {
+    rustix::io::ioctl_fionbio(&sockets.channel, true)?;
+    rustix::io::ioctl_fionbio(&sockets.zygote, true)?;
+    let channel = UnixStream::from_std(sockets.channel.into())?;
+    let guest = Rc::new(Guest {
+        reaper: Reaper::default(),
+        zygote: Mutex::new(sys::register(sockets.zygote)?),
+        zygote_pid: sockets.zygote_pid,
+        runs: Cell::new(0),
+    });
+    tokio::task::spawn_local(guest.reaper.clone().serve());
+    let mut connection = h2::server::Builder::new()
+        .initial_window_size(bound::STREAM_WINDOW)
+        .initial_connection_window_size(bound::CONNECTION_WINDOW)
+        .max_frame_size(bound::FRAME)
+        .max_concurrent_streams(bound::STREAMS)
+        .max_header_list_size(bound::HEADERS)
+        .max_send_buffer_size(2 * bound::STREAM_WINDOW as usize)
+        .handshake::<_, Bytes>(channel)
+        .await
+        .map_err(io::Error::other)?;
+    while let Some(request) = connection.accept().await {
+        let (request, respond) = request.map_err(io::Error::other)?;
+        tokio::task::spawn_local(answer(guest.clone(), request, respond));
+    }
+    Ok(())
+}
+
+async fn answer(guest: Rc<Guest>, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
+    let (head, body) = request.into_parts();
+    let status = match head.uri.path() {
+        path::RUN | path::SIGNAL | path::PUT | path::FETCH => StatusCode::OK,
+        _ => StatusCode::NOT_FOUND,
+    };
+    let response = Response::builder().status(status).body(()).expect("a status is a valid response");
+    let Ok(stream) = respond.send_response(response, status != StatusCode::OK) else { return };
+    // Whatever goes wrong below ends only this stream, which is how the host learns of it.
+    let _ = match head.uri.path() {
+        path::RUN => run::serve(guest, body, stream).await,
+        path::SIGNAL => run::signal(guest, body, stream).await,
+        path::PUT => files::put(body, stream).await,
+        path::FETCH => files::fetch(body, stream).await,
+        _ => Ok(()),
+    };
+}

@@ -1,0 +1,60 @@
+//! The guest's half of an HTTP/2 stream: sending with backpressure, receiving frames.
+
+use std::{future::poll_fn, io};
+
+use bytes::Bytes;
+use glovebox_proto::{Decoder, Frame};
+use h2::{RecvStream, SendStream};
+
+/// Sends bytes as the receiver makes room for them.
+pub(crate) async fn send(stream: &mut SendStream<Bytes>, mut bytes: Bytes) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.reserve_capacity(bytes.len());
+        let room = match poll_fn(|cx| stream.poll_capacity(cx)).await {
+            Some(Ok(room)) => room,
+            Some(Err(error)) => return Err(io::Error::other(error)),
+            None => return Err(io::ErrorKind::BrokenPipe.into()),
+        };
+        let part = bytes.split_to(room.min(bytes.len()));
+        stream.send_data(part, false).map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+/// Ends the stream.
+pub(crate) fn end(stream: &mut SendStream<Bytes>) -> io::Result<()> {
+    stream.send_data(Bytes::new(), true).map_err(io::Error::other)
+}
+
+/// Frames as they come in. Room for more is made only when [`Frames::release`] says that a payload was used.
+pub(crate) struct Frames {
+    body: RecvStream,
+    decoder: Decoder,
+    overhead: usize,
+}
+
+impl Frames {
+    pub(crate) fn new(body: RecvStream) -> Self {
+        Frames { body, decoder: Decoder::new(), overhead: 0 }
+    }
+
+    /// The next frame, or nothing at the end of the stream.
+    pub(crate) async fn next(&mut self) -> io::Result<Option<Frame>> {
+        loop {
+            if let Some(frame) = self.decoder.next().map_err(io::Error::other)? {
+                self.overhead += Frame::HEADER;
+                return Ok(Some(frame));
+            }
+            match self.body.data().await {
+                Some(chunk) => self.decoder.push(chunk.map_err(io::Error::other)?),
+                None => return self.decoder.finish().map(|()| None).map_err(io::Error::other),
+            }
+        }
+    }
+
+    /// Makes room for as many bytes as were used, headers included.
+    pub(crate) fn release(&mut self, used: usize) -> io::Result<()> {
+        let bytes = used + std::mem::take(&mut self.overhead);
+        self.body.flow_control().release_capacity(bytes).map_err(io::Error::other)
+    }
+}

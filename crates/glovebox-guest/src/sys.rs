@@ -1,0 +1,158 @@
+//! The one place of the guest that needs `unsafe`: starting a command as fast as the kernel allows.
+//!
+//! The zygote calls `clone` with `CLONE_VM | CLONE_VFORK`, as `posix_spawn` does: nothing is copied, and the zygote
+//! stands still until the child has replaced itself. The child therefore runs in the zygote's memory, on a stack of
+//! its own, and must do nothing but system calls on values that were prepared before. `CLONE_PARENT` makes it a
+//! child of the guest.
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::{CStr, CString, c_char, c_int, c_void},
+    io,
+    os::fd::{OwnedFd, RawFd},
+    ptr,
+};
+
+use tokio::io::unix::AsyncFd;
+
+use crate::zygote::Step;
+
+const STACK_SIZE: usize = 64 * 1024;
+
+/// All that the child needs, prepared before it exists.
+pub(crate) struct Prepared {
+    /// Paths to try, in order.
+    pub(crate) candidates: Vec<CString>,
+    pub(crate) argv: Vec<CString>,
+    pub(crate) env: Vec<CString>,
+    pub(crate) cwd: CString,
+    pub(crate) stdio: [RawFd; 3],
+    pub(crate) terminal: bool,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// What the child reports through the shared memory when it could not become the command.
+struct Child<'a> {
+    prepared: &'a Prepared,
+    argv: Vec<*const c_char>,
+    env: Vec<*const c_char>,
+    failed: Option<(Step, c_int)>,
+}
+
+/// Starts a command. Returns its process id, or the step that failed and its error number.
+pub(crate) fn spawn(prepared: &Prepared, stack: &mut [u8]) -> Result<i32, (Step, i32)> {
+    let pointers = |strings: &[CString]| -> Vec<*const c_char> {
+        strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
+    };
+    let mut child =
+        Child { prepared, argv: pointers(&prepared.argv), env: pointers(&prepared.env), failed: None };
+    let top = stack.as_mut_ptr_range().end as usize & !15;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PARENT | libc::SIGCHLD;
+    // SAFETY: `top` is the aligned end of a live buffer that only the child uses while this process is suspended by
+    // CLONE_VFORK; `child` outlives the call for the same reason; `become_command` never returns.
+    let pid = unsafe {
+        libc::clone(become_command, top as *mut c_void, flags, (&raw mut child).cast::<c_void>())
+    };
+    if pid < 0 {
+        return Err((Step::Fork, errno()));
+    }
+    match child.failed {
+        Some(failure) => Err(failure),
+        None => Ok(pid),
+    }
+}
+
+/// Registers a descriptor with the runtime.
+pub(crate) fn register(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` holds one descriptor for its whole life, and it is never replaced within the `AsyncFd`.
+    Ok(unsafe { AsyncFd::register(descriptor)? })
+}
+
+/// A stack for [`spawn`].
+pub(crate) fn stack() -> Vec<u8> {
+    vec![0; STACK_SIZE]
+}
+
+fn errno() -> c_int {
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+extern "C" fn become_command(arg: *mut c_void) -> c_int {
+    // SAFETY: `arg` is the `Child` on the suspended parent's stack; nobody else touches it meanwhile.
+    let child = unsafe { &mut *arg.cast::<Child>() };
+    child.failed = Some(run_steps(child));
+    // SAFETY: ends this process at once, without running anything of the parent's.
+    unsafe { libc::_exit(127) }
+}
+
+/// The steps between `clone` and `execve`. Returns only when one failed.
+fn run_steps(child: &Child<'_>) -> (Step, c_int) {
+    let Prepared { cwd, stdio, terminal, uid, gid, .. } = child.prepared;
+    macro_rules! step {
+        ($step:expr, $call:expr) => {
+            // SAFETY: a system call on values that live in the suspended parent; no memory is handed over.
+            if unsafe { $call } < 0 {
+                return ($step, errno());
+            }
+        };
+    }
+    step!(Step::Session, libc::setsid());
+    step!(Step::Stdio, libc::dup2(stdio[0], 0));
+    step!(Step::Stdio, libc::dup2(stdio[1], 1));
+    step!(Step::Stdio, libc::dup2(stdio[2], 2));
+    step!(Step::Stdio, libc::syscall(libc::SYS_close_range, 3, c_int::MAX, 0));
+    if *terminal {
+        step!(Step::Terminal, libc::ioctl(0, libc::TIOCSCTTY, 0));
+    }
+    reset_signals();
+    // Raw calls, because the C library's wrappers would try to tell threads that do not exist in this child.
+    step!(Step::User, libc::syscall(libc::SYS_setgroups, 0, ptr::null::<u32>()));
+    step!(Step::User, libc::syscall(libc::SYS_setresgid, *gid, *gid, *gid));
+    step!(Step::User, libc::syscall(libc::SYS_setresuid, *uid, *uid, *uid));
+    // For uid 0 inside, the change of id does not clear the capabilities.
+    step!(Step::User, clear_capabilities());
+    step!(Step::Chdir, libc::chdir(cwd.as_ptr()));
+    execute(child)
+}
+
+fn reset_signals() {
+    // SAFETY: dispositions and mask belong to this child alone (no CLONE_SIGHAND); the set is initialised by
+    // sigemptyset before it is used.
+    unsafe {
+        for signal in 1..=64 {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        let mut none = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &none, ptr::null_mut());
+    }
+}
+
+/// Empties the permitted, effective and inheritable sets.
+unsafe fn clear_capabilities() -> libc::c_long {
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: c_int,
+    }
+    let header = Header { version: 0x2008_0522, pid: 0 };
+    let none = [0u32; 6];
+    // SAFETY: the kernel reads a version 3 header and two rows of three words, which these are.
+    unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) }
+}
+
+fn execute(child: &Child<'_>) -> (Step, c_int) {
+    let mut worst = libc::ENOENT;
+    for candidate in &child.prepared.candidates {
+        let candidate: &CStr = candidate;
+        // SAFETY: all three are valid, NUL-terminated and live; on success the call does not return.
+        unsafe { libc::execve(candidate.as_ptr(), child.argv.as_ptr(), child.env.as_ptr()) };
+        match errno() {
+            libc::ENOENT | libc::ENOTDIR => {}
+            libc::EACCES => worst = libc::EACCES,
+            other => return (Step::Exec, other),
+        }
+    }
+    (Step::Exec, worst)
+}

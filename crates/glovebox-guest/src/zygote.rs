@@ -1,0 +1,157 @@
+//! The zygote: starts commands for the guest, from inside the commands' control group.
+//!
+//! Guest and zygote speak over a SEQPACKET socket pair: one message asks for a command (a `StartRun` message, with
+//! the three standard descriptors attached), one message of three numbers answers.
+
+use std::{
+    ffi::CString,
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+};
+
+use glovebox_proto::StartRun;
+use prost::Message;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg,
+    sendmsg,
+};
+
+use crate::sys;
+
+/// An asked-for command is never larger than this; the kernel's own limit on arguments is of the same order.
+pub(crate) const MAX_REQUEST: usize = 1024 * 1024;
+
+/// The steps of starting a command, for telling which one failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(crate) enum Step {
+    Fork = 1,
+    Session,
+    Stdio,
+    Terminal,
+    User,
+    Chdir,
+    Exec,
+    Request,
+}
+
+impl Step {
+    /// The step's name on the channel.
+    pub(crate) fn name(number: i32) -> &'static str {
+        const NAMES: [&str; 8] = ["fork", "session", "stdio", "terminal", "user", "chdir", "exec", "request"];
+        usize::try_from(number - 1).ok().and_then(|i| NAMES.get(i)).unwrap_or(&"unknown")
+    }
+}
+
+/// Who commands run as.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity {
+    /// User id inside.
+    pub uid: u32,
+    /// Group id inside.
+    pub gid: u32,
+}
+
+/// Serves the guest until it goes away.
+pub fn serve(socket: OwnedFd, identity: Identity) {
+    let mut stack = sys::stack();
+    let mut buffer = vec![0; MAX_REQUEST];
+    while let Ok(Some((length, stdio))) = receive(&socket, &mut buffer) {
+        let answer = match start(&buffer[..length], &stdio, identity, &mut stack) {
+            Ok(pid) => [pid, 0, 0],
+            Err((step, errno)) => [0, step as i32, errno],
+        };
+        let bytes: Vec<u8> = answer.iter().flat_map(|n| n.to_le_bytes()).collect();
+        if rustix::io::write(&socket, &bytes).is_err() {
+            return;
+        }
+    }
+}
+
+fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let message = loop {
+        match recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => break other?,
+        }
+    };
+    let mut stdio = Vec::new();
+    for part in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = part {
+            stdio.extend(fds);
+        }
+    }
+    Ok((message.bytes > 0).then_some((message.bytes, stdio)))
+}
+
+fn start(request: &[u8], stdio: &[OwnedFd], identity: Identity, stack: &mut [u8]) -> Result<i32, (Step, i32)> {
+    let wrong = |_| (Step::Request, libc::EINVAL);
+    let request = StartRun::decode(request).map_err(|_| (Step::Request, libc::EINVAL))?;
+    let [stdin, stdout, stderr] = stdio else { return Err((Step::Request, libc::EBADF)) };
+    let strings = |texts: Vec<String>| texts.into_iter().map(CString::new).collect::<Result<Vec<_>, _>>();
+    let program = request.argv.first().cloned().unwrap_or_default();
+    let prepared = sys::Prepared {
+        candidates: strings(candidates(&program, &request.env)).map_err(wrong)?,
+        argv: strings(request.argv).map_err(wrong)?,
+        env: strings(request.env).map_err(wrong)?,
+        cwd: CString::new(request.cwd).map_err(wrong)?,
+        stdio: [stdin.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd()],
+        terminal: request.rows.is_some(),
+        uid: identity.uid,
+        gid: identity.gid,
+    };
+    sys::spawn(&prepared, stack)
+}
+
+/// The paths that a program's name may mean: itself when it holds a slash, else one in each folder of PATH.
+fn candidates(program: &str, env: &[String]) -> Vec<String> {
+    if program.contains('/') {
+        return vec![program.to_owned()];
+    }
+    let path = env.iter().rev().find_map(|pair| pair.strip_prefix("PATH=")).unwrap_or("/usr/bin:/bin");
+    path.split(':').map(|folder| format!("{}/{program}", if folder.is_empty() { "." } else { folder })).collect()
+}
+
+/// Asks the zygote for a command. The socket is ready for writing when this is called.
+pub(crate) fn ask(socket: BorrowedFd<'_>, request: &StartRun, stdio: [BorrowedFd<'_>; 3]) -> io::Result<()> {
+    let bytes = request.encode_to_vec();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&stdio));
+    sendmsg(socket.as_fd(), &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Reads the zygote's answer: a process id, or the failed step and its error number.
+pub(crate) fn answer(socket: BorrowedFd<'_>) -> io::Result<Result<i32, (i32, i32)>> {
+    let mut bytes = [0; 12];
+    let length = rustix::io::read(socket, &mut bytes)?;
+    if length != bytes.len() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let number = |i: usize| i32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().expect("four bytes"));
+    Ok(if number(1) == 0 { Ok(number(0)) } else { Err((number(1), number(2))) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_a_slash_is_itself_and_others_are_looked_for_in_path() {
+        let env = ["A=1".to_owned(), "PATH=/a::/b".to_owned()];
+        assert_eq!(candidates("./x", &env), ["./x"]);
+        assert_eq!(candidates("x", &env), ["/a/x", "./x", "/b/x"]);
+        assert_eq!(candidates("x", &[]), ["/usr/bin/x", "/bin/x"]);
+    }
+
+    #[test]
+    fn every_step_has_its_name() {
+        assert_eq!(Step::name(Step::Exec as i32), "exec");
+        assert_eq!(Step::name(Step::Chdir as i32), "chdir");
+        assert_eq!(Step::name(0), "unknown");
+    }
+}

@@ -1,0 +1,355 @@
+//! The face of the native backend.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs, io,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+    sync::{Mutex, MutexGuard, OnceLock},
+};
+
+use async_trait::async_trait;
+use glovebox_core::{
+    Access, Backend, ChangeSet, Created, Enforcement, Error, ErrorCode, Evidence, Features, Found, GuestStream,
+    Isolation, LimitKind, LimitsInForce, Network, Result, SandboxId, SandboxSpec, Usage, WORKING_DIR,
+    WorkspaceMode,
+};
+use tokio::net::UnixStream;
+
+use crate::{
+    cgroup::{Cgroups, Groups},
+    changes::{self, Layers},
+    launcher, owner,
+    plan::{Answer, Order, Plan, PlannedMount},
+    store,
+    sys::{self, Forked},
+    wire,
+};
+
+/// Sandboxes of this host's own kernel, for root.
+#[derive(Debug)]
+pub struct NativeBackend {
+    control: OwnedFd,
+    launcher_pid: i32,
+    cgroups: OnceLock<Cgroups>,
+    sandboxes: Mutex<HashMap<SandboxId, Held>>,
+}
+
+/// What this process holds of a sandbox.
+#[derive(Debug)]
+struct Held {
+    channel: Option<OwnedFd>,
+    store: OwnedFd,
+    /// Becomes readable when a host folder has outgrown the disk limit.
+    watch: Option<OwnedFd>,
+    guest_pid: i32,
+    groups: Groups,
+    layers: Layers,
+}
+
+impl NativeBackend {
+    /// Forks the launcher. Call this first thing in `main`, before any thread or runtime exists; the launcher then
+    /// prepares itself while the caller goes on. It ends with the caller and cleans up after it.
+    pub fn start() -> Result<Self> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(unavailable("the native backend needs root in this version").hint("run it as root, for example with sudo"));
+        }
+        let threads = fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
+        if threads != 1 {
+            return Err(unavailable("the launcher must be started before the program has threads")
+                .hint("call NativeBackend::start() first thing in main, before any async runtime"));
+        }
+        let (control, theirs) = wire::message_pair().map_err(|e| unavailable("no socket for the launcher").because(e))?;
+        match sys::fork_with(0).map_err(|e| unavailable("the launcher could not be forked").because(e))? {
+            Forked::Child => {
+                // All descriptors of the caller are closed, its own end of the socket included.
+                match sys::keep_only(theirs) {
+                    Ok(control) => launcher::main(control),
+                    Err(_) => sys::exit_now(1),
+                }
+            }
+            Forked::Parent { pid, .. } => {
+                let cgroups = OnceLock::new();
+                let launcher_pid = pid.as_raw_nonzero().get();
+                Ok(NativeBackend { control, launcher_pid, cgroups, sandboxes: Mutex::default() })
+            }
+        }
+    }
+
+    /// Removes what dead launchers left, without a launcher of one's own, and says what it was.
+    pub fn collect_garbage_now() -> Result<Vec<String>> {
+        let cgroups = Cgroups::detect().map_err(host_io)?;
+        owner::collect_garbage(&cgroups).map_err(host_io)
+    }
+
+    /// The launcher's process id.
+    pub fn launcher_pid(&self) -> i32 {
+        self.launcher_pid
+    }
+
+    /// The host process id of a sandbox's guest, PID 1 inside.
+    pub fn guest_pid(&self, id: SandboxId) -> Option<i32> {
+        self.held().get(&id).map(|held| held.guest_pid)
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<SandboxId, Held>> {
+        self.sandboxes.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The host's control groups, looked at once.
+    fn cgroups(&self) -> Result<&Cgroups> {
+        if self.cgroups.get().is_none() {
+            let _ = self.cgroups.set(Cgroups::detect().map_err(host_io)?);
+        }
+        Ok(self.cgroups.get().expect("it was set above"))
+    }
+
+    /// Sends an order and waits for its answer.
+    async fn ask(&self, order: &Order) -> Result<(Answer, Vec<OwnedFd>)> {
+        let lost = |e: io::Error| Error::new(ErrorCode::SandboxLost, "the launcher does not answer").because(e);
+        let (here, there) = wire::message_pair().map_err(lost)?;
+        wire::send(&self.control, order, &[there.as_fd()]).map_err(lost)?;
+        drop(there);
+        rustix::io::ioctl_fionbio(&here, true).map_err(|e| lost(e.into()))?;
+        let here = sys::register(here).map_err(lost)?;
+        let answer = here.async_io(tokio::io::Interest::READABLE, |socket| wire::receive::<Answer>(socket)).await;
+        answer.map_err(lost)?.ok_or_else(|| lost(io::ErrorKind::UnexpectedEof.into()))
+    }
+}
+
+#[async_trait]
+impl Backend for NativeBackend {
+    fn name(&self) -> &'static str {
+        "native"
+    }
+
+    async fn probe(&self) -> Result<Features> {
+        Ok(Features {
+            cgroup_limits: self.cgroups()?.is_complete(),
+            workspace_overlay: true,
+            mounts: true,
+            network_full: true,
+            disk_limit: true,
+            host_image: true,
+        })
+    }
+
+    async fn create(&self, id: SandboxId, spec: &SandboxSpec) -> Result<Created> {
+        let (plan, lowered) = make_plan(spec)?;
+        let layers = Layers::of(&plan)?;
+        let limits = limits_in_force(spec, &plan, lowered);
+        let (answer, fds) = self.ask(&Order::Create { id, plan: Box::new(plan) }).await?;
+        let (guest_pid, group, present) = match answer {
+            Answer::Created { guest_pid, group, present, .. } => (guest_pid, group, present),
+            Answer::Failed(failure) => return Err(failure.into_error()),
+            Answer::Destroyed => return Err(Error::new(ErrorCode::Internal, "the launcher answered another question")),
+        };
+        let mut fds = fds.into_iter();
+        let (Some(channel), Some(_process), Some(store)) = (fds.next(), fds.next(), fds.next()) else {
+            return Err(Error::new(ErrorCode::Internal, "the launcher's answer is not whole"));
+        };
+        let groups = self.cgroups()?.named(&group);
+        self.held().insert(id, Held { channel: Some(channel), store, watch: fds.next(), guest_pid, groups, layers });
+        let isolation = Isolation::from_checks(|layer| present.contains(&layer));
+        if let Some(layer) = spec.required_layers.iter().find(|layer| !isolation.has(**layer)) {
+            self.destroy(id).await?;
+            let message = format!("the layer {layer} was asked for and is missing");
+            return Err(Error::new(ErrorCode::LayerMissing, message));
+        }
+        Ok(Created { isolation, limits, env: clean_environment() })
+    }
+
+    async fn connect(&self, id: SandboxId) -> Result<GuestStream> {
+        let channel = self.held().get_mut(&id).and_then(|held| held.channel.take()).ok_or_else(|| gone(id))?;
+        rustix::io::ioctl_fionbio(&channel, true).map_err(|e| host_io(e.into()))?;
+        let stream = UnixStream::from_std(channel.into()).map_err(host_io)?;
+        Ok(Box::new(stream))
+    }
+
+    async fn evidence(&self, id: SandboxId) -> Result<Evidence> {
+        let held = self.held();
+        let held = held.get(&id).ok_or_else(|| gone(id))?;
+        let reading = held.groups.read();
+        let (read_bytes, written_bytes) = storage_bytes(held.guest_pid);
+        Ok(Evidence {
+            usage: Usage {
+                cpu_ms: reading.cpu_ms,
+                memory_peak_bytes: reading.memory_peak,
+                processes_peak: reading.processes_peak,
+                read_bytes,
+                written_bytes,
+            },
+            memory_kills: reading.memory_kills,
+            pids_refused: reading.pids_refused,
+            store: store::fullness(held.store.as_fd()).map_err(host_io)?,
+        })
+    }
+
+    async fn changes(&self, id: SandboxId) -> Result<ChangeSet> {
+        let held = self.held();
+        let held = held.get(&id).ok_or_else(|| gone(id))?;
+        changes::collect(held.store.as_fd(), &held.layers).map_err(host_io)
+    }
+
+    async fn watched_limit(&self, id: SandboxId) -> LimitKind {
+        let watch = self.held().get_mut(&id).and_then(|held| held.watch.take());
+        let watch = watch.and_then(|watch| sys::register(watch).ok());
+        if let Some(watch) = watch
+            && watch.readable().await.is_ok()
+            // The end of the watch makes its pipe readable too, but empty.
+            && rustix::io::read(watch.get_ref(), &mut [0u8; 1][..]) == Ok(1)
+        {
+            return LimitKind::Disk;
+        }
+        std::future::pending().await
+    }
+
+    async fn list(&self) -> Result<Vec<Found>> {
+        let found = owner::found_groups(self.cgroups()?);
+        Ok(found.into_iter().map(|group| Found { id: group.id, owned: group.owned }).collect())
+    }
+
+    async fn destroy(&self, id: SandboxId) -> Result<()> {
+        // Our own hold on the store must go first, or its memory would outlive the sandbox.
+        self.held().remove(&id);
+        self.ask(&Order::Destroy { id }).await.map(drop)
+    }
+
+    fn abandon(&self, id: SandboxId) {
+        self.held().remove(&id);
+        let _ = wire::send(&self.control, &Order::Destroy { id }, &[]);
+    }
+
+    async fn collect_garbage(&self) -> Result<Vec<String>> {
+        Self::collect_garbage_now()
+    }
+}
+
+/// Turns a spec into what the launcher needs. Limits above what the host has are lowered, and named.
+fn make_plan(spec: &SandboxSpec) -> Result<(Plan, Vec<LimitKind>)> {
+    let limits = &spec.limits;
+    let mut lowered = Vec::new();
+    let mut lower = |kind, wanted: u64, there: u64| {
+        if wanted > there {
+            lowered.push(kind);
+        }
+        wanted.min(there)
+    };
+    let info = rustix::system::sysinfo();
+    let total = info.totalram as u64 * u64::from(info.mem_unit);
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let open_files = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let plan = Plan {
+        memory: lower(LimitKind::Memory, limits.memory, total),
+        pids: limits.pids,
+        cpus: limits.cpus.min(cpus),
+        disk: lower(LimitKind::Disk, limits.disk, total),
+        inodes: limits.inodes,
+        open_files: lower(LimitKind::OpenFiles, limits.open_files, open_files),
+        host_network: spec.network == Network::Full,
+        workspace: spec.workspace.as_ref().map(plan_workspace).transpose()?,
+        workspace_overlay: spec.workspace.as_ref().is_some_and(|w| w.mode == WorkspaceMode::Overlay),
+        mounts: spec.mounts.iter().map(plan_mount).collect::<Result<_>>()?,
+        uid: spec.user.uid,
+        gid: spec.user.gid,
+    };
+    if limits.cpus > cpus {
+        lowered.push(LimitKind::Cpus);
+    }
+    if plan.mounts.len() > wire::MOST_DESCRIPTORS / 2 {
+        return Err(Error::new(ErrorCode::InvalidMount, "there are more mounts than the 64 that a sandbox takes"));
+    }
+    Ok((plan, lowered))
+}
+
+fn plan_workspace(workspace: &glovebox_core::Workspace) -> Result<PlannedMount> {
+    let source = host_path(&workspace.source)?;
+    if !Path::new(&source).is_dir() {
+        let message = format!("the workspace {} is not a directory", workspace.source.display());
+        return Err(Error::new(ErrorCode::NotADirectory, message));
+    }
+    let read_only = workspace.mode == WorkspaceMode::ReadOnly;
+    Ok(PlannedMount { source, target: WORKING_DIR.into(), read_only })
+}
+
+fn plan_mount(mount: &glovebox_core::Mount) -> Result<PlannedMount> {
+    let source = host_path(&mount.source)?;
+    Ok(PlannedMount {
+        source,
+        target: mount.target.as_str().into(),
+        read_only: mount.access == Access::ReadOnly,
+    })
+}
+
+/// The absolute form of a path that the caller named on the host.
+fn host_path(path: &Path) -> Result<String> {
+    let absolute = fs::canonicalize(path).map_err(|error| {
+        let code = match error.kind() {
+            io::ErrorKind::NotFound => ErrorCode::FileNotFound,
+            io::ErrorKind::NotADirectory => ErrorCode::NotADirectory,
+            _ => ErrorCode::FileUnreadable,
+        };
+        Error::new(code, format!("{} cannot be used", path.display())).because(error)
+    })?;
+    absolute.into_os_string().into_string().map_err(|path| {
+        Error::new(ErrorCode::InvalidMount, format!("{} is not UTF-8", Path::new(&path).display()))
+    })
+}
+
+fn limits_in_force(spec: &SandboxSpec, plan: &Plan, lowered: Vec<LimitKind>) -> LimitsInForce {
+    let disk = if plan.writes_to_host() { Enforcement::Watched } else { Enforcement::Filesystem };
+    let held = [
+        ("memory", Enforcement::Cgroup),
+        ("cpus", Enforcement::Cgroup),
+        ("pids", Enforcement::Cgroup),
+        ("disk", disk),
+        ("inodes", Enforcement::Filesystem),
+        ("open_files", Enforcement::Rlimit),
+        ("timeout", Enforcement::Timer),
+    ];
+    LimitsInForce {
+        memory_bytes: plan.memory,
+        cpus: plan.cpus,
+        pids: plan.pids,
+        disk_bytes: plan.disk,
+        inodes: plan.inodes,
+        open_files: plan.open_files,
+        timeout_ms: spec.limits.timeout.as_millis() as u64,
+        output_bytes: spec.limits.output,
+        memory_group_bytes: Some(plan.group_memory()),
+        store: "tmpfs".into(),
+        lowered,
+        enforcement: held.into_iter().map(|(name, by)| (name.to_owned(), by)).collect::<BTreeMap<_, _>>(),
+    }
+}
+
+/// The environment that every command starts from.
+fn clean_environment() -> Vec<(String, String)> {
+    [
+        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+        ("HOME", glovebox_core::HOME_DIR),
+        ("LANG", "C.UTF-8"),
+        ("TERM", "xterm-256color"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .to_vec()
+}
+
+/// Bytes that the processes of a sandbox read from and wrote to storage, as far as they were reaped by the guest.
+fn storage_bytes(guest: i32) -> (u64, u64) {
+    let text = fs::read_to_string(format!("/proc/{guest}/io")).unwrap_or_default();
+    let number = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok()).unwrap_or(0);
+    (number("read_bytes:"), number("write_bytes:"))
+}
+
+fn unavailable(message: &str) -> Error {
+    Error::new(ErrorCode::BackendUnavailable, message)
+}
+
+fn host_io(error: io::Error) -> Error {
+    Error::new(ErrorCode::HostIo, "an operation on the host failed").because(error)
+}
+
+fn gone(id: SandboxId) -> Error {
+    Error::new(ErrorCode::SandboxLost, format!("the sandbox {id} is gone"))
+}

@@ -1,0 +1,291 @@
+//! Control groups, version 1, version 2, and hosts that have both.
+//!
+//! Theory of operation. A sandbox has two groups side by side in every hierarchy that is used: `….run` for its
+//! commands, with the limits, and `….guest` for our own process inside, so that a workload at its limit can neither
+//! kill nor starve it. All groups lie directly below one folder `glovebox` of the hierarchy's root, and their names
+//! begin with the id of the launcher that made them; its lock file tells whether it still lives (see `owner`).
+//! The zygote joins by writing `0` to descriptors that were opened here, by root, before it was forked: the kernel checks
+//! the opener's rights, so it needs none. The launcher moves the guest.
+
+mod evidence;
+mod limits;
+
+use std::{
+    fs, io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{Mode, OFlags},
+    process::Pid,
+};
+
+pub(crate) use evidence::MemoryFiles;
+pub(crate) use limits::GroupLimits;
+
+const FOLDER: &str = "glovebox";
+
+/// A controller that sandboxes use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Controller {
+    Memory,
+    Pids,
+    Cpu,
+    /// CPU time used, on version 1; part of `cpu` on version 2.
+    CpuAccount,
+}
+
+const CONTROLLERS: [(Controller, &str); 4] = [
+    (Controller::Memory, "memory"),
+    (Controller::Pids, "pids"),
+    (Controller::Cpu, "cpu"),
+    (Controller::CpuAccount, "cpuacct"),
+];
+
+/// One mounted hierarchy.
+#[derive(Clone, Debug)]
+struct Hierarchy {
+    mount: PathBuf,
+    version: Version,
+    controllers: Vec<Controller>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+/// The hierarchies of this host that sandboxes use.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cgroups {
+    hierarchies: Vec<Hierarchy>,
+}
+
+impl Cgroups {
+    /// Looks at what is mounted, and makes our folder in each hierarchy that has a controller we use.
+    pub(crate) fn detect() -> io::Result<Self> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+        let mut hierarchies = parse_mounts(&mounts);
+        let on_one: Vec<Controller> =
+            hierarchies.iter().filter(|h| h.version == Version::One).flat_map(|h| h.controllers.clone()).collect();
+        for hierarchy in hierarchies.iter_mut().filter(|h| h.version == Version::Two) {
+            let there = fs::read_to_string(hierarchy.mount.join("cgroup.controllers")).unwrap_or_default();
+            hierarchy.controllers = CONTROLLERS
+                .iter()
+                .filter(|(c, name)| !on_one.contains(c) && there.split_ascii_whitespace().any(|word| word == *name))
+                .map(|(c, _)| *c)
+                .collect();
+        }
+        hierarchies.retain(|h| !h.controllers.is_empty());
+        hierarchies.retain(|h| h.prepare().is_ok());
+        Ok(Cgroups { hierarchies })
+    }
+
+    /// Whether all limits can be held by groups.
+    pub(crate) fn is_complete(&self) -> bool {
+        [Controller::Memory, Controller::Pids, Controller::Cpu]
+            .iter()
+            .all(|wanted| self.hierarchies.iter().any(|h| h.controllers.contains(wanted)))
+    }
+
+    /// Makes the groups of a sandbox with their limits. What was made is removed again when a step fails.
+    pub(crate) fn create(&self, name: &str, limits: &GroupLimits) -> io::Result<Groups> {
+        let groups = Groups { hierarchies: self.hierarchies.clone(), name: name.to_owned() };
+        match groups.make(limits) {
+            Ok(()) => Ok(groups),
+            Err(error) => {
+                groups.remove();
+                Err(error)
+            }
+        }
+    }
+
+    /// The names of all groups that any launcher left or uses, without their endings.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self
+            .hierarchies
+            .iter()
+            .filter_map(|h| fs::read_dir(h.folder()).ok())
+            .flat_map(|folder| folder.flatten())
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter_map(|name| Some(name.strip_suffix(".run").or_else(|| name.strip_suffix(".guest"))?.to_owned()))
+            .collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// The groups of a name, whether or not they exist.
+    pub(crate) fn named(&self, name: &str) -> Groups {
+        Groups { hierarchies: self.hierarchies.clone(), name: name.to_owned() }
+    }
+}
+
+impl Hierarchy {
+    fn folder(&self) -> PathBuf {
+        self.mount.join(FOLDER)
+    }
+
+    fn prepare(&self) -> io::Result<()> {
+        let folder = self.folder();
+        if folder.is_dir() && self.version == Version::One {
+            return Ok(());
+        }
+        make_group(&folder)?;
+        if self.version == Version::Two {
+            let wanted: Vec<String> = CONTROLLERS
+                .iter()
+                .filter(|(c, _)| self.controllers.contains(c))
+                .map(|(_, name)| format!("+{name}"))
+                .collect();
+            fs::write(self.mount.join("cgroup.subtree_control"), wanted.join(" "))?;
+            fs::write(folder.join("cgroup.subtree_control"), wanted.join(" "))?;
+        }
+        Ok(())
+    }
+}
+
+/// The groups of one sandbox.
+#[derive(Clone, Debug)]
+pub(crate) struct Groups {
+    hierarchies: Vec<Hierarchy>,
+    name: String,
+}
+
+/// Which of a sandbox's two groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Run,
+    Guest,
+}
+
+impl Groups {
+    fn make(&self, limits: &GroupLimits) -> io::Result<()> {
+        for hierarchy in &self.hierarchies {
+            for side in [Side::Run, Side::Guest] {
+                let path = self.path(hierarchy, side);
+                make_group(&path)?;
+                limits.of(side).write(hierarchy, &path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves a process into all groups of a side.
+    pub(crate) fn admit(&self, side: Side, pid: Pid) -> io::Result<()> {
+        for door in self.doors(side)? {
+            rustix::io::write(&door, pid.as_raw_nonzero().to_string().as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Descriptors by which a process joins all groups of a side.
+    pub(crate) fn doors(&self, side: Side) -> io::Result<Vec<OwnedFd>> {
+        self.hierarchies
+            .iter()
+            .map(|h| {
+                let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+                Ok(rustix::fs::open(self.path(h, side).join("cgroup.procs"), flags, Mode::empty())?)
+            })
+            .collect()
+    }
+
+    /// The processes of a side, host ids.
+    pub(crate) fn processes(&self, side: Side) -> Vec<i32> {
+        let first = self.hierarchies.first().map(|h| self.path(h, side).join("cgroup.procs"));
+        let text = first.and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
+    /// Whether a process is in this side's group of every hierarchy.
+    pub(crate) fn hold(&self, side: Side, pid: i32) -> bool {
+        !self.hierarchies.is_empty()
+            && self.hierarchies.iter().all(|h| {
+                let text = fs::read_to_string(self.path(h, side).join("cgroup.procs")).unwrap_or_default();
+                text.lines().any(|line| line.parse() == Ok(pid))
+            })
+    }
+
+    /// Removes the groups. They must be empty; what is not there is not missed.
+    pub(crate) fn remove(&self) -> bool {
+        let mut all = true;
+        for hierarchy in &self.hierarchies {
+            for side in [Side::Run, Side::Guest] {
+                match fs::remove_dir(self.path(hierarchy, side)) {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(_) => all = false,
+                }
+            }
+        }
+        all
+    }
+
+    fn path(&self, hierarchy: &Hierarchy, side: Side) -> PathBuf {
+        let ending = match side {
+            Side::Run => "run",
+            Side::Guest => "guest",
+        };
+        hierarchy.folder().join(format!("{}.{ending}", self.name))
+    }
+
+    /// The path of a file of a controller in the commands' group.
+    fn file(&self, controller: Controller, one: &str, two: &str) -> Option<PathBuf> {
+        let hierarchy = self.hierarchies.iter().find(|h| h.controllers.contains(&controller))?;
+        let name = if hierarchy.version == Version::One { one } else { two };
+        Some(self.path(hierarchy, Side::Run).join(name))
+    }
+}
+
+fn make_group(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+/// Reads the hierarchies out of a mountinfo table. Version 2's controllers are not in it.
+fn parse_mounts(table: &str) -> Vec<Hierarchy> {
+    table
+        .lines()
+        .filter_map(|line| {
+            let (mount, kind) = line.split_once(" - ")?;
+            let mount = PathBuf::from(mount.split(' ').nth(4)?);
+            let mut kind = kind.split(' ');
+            let version = match kind.next()? {
+                "cgroup" => Version::One,
+                "cgroup2" => Version::Two,
+                _ => return None,
+            };
+            let options = kind.nth(1)?;
+            let has = |name: &str| options.split(',').any(|option| option == name);
+            let controllers = match version {
+                Version::One => CONTROLLERS.iter().filter(|(_, name)| has(name)).map(|(c, _)| *c).collect(),
+                Version::Two => Vec::new(),
+            };
+            Some(Hierarchy { mount, version, controllers })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+30 24 0:26 / /sys/fs/cgroup ro,nosuid shared:9 - tmpfs tmpfs ro,mode=755
+31 30 0:27 / /sys/fs/cgroup/unified rw,nosuid shared:10 - cgroup2 cgroup2 rw,nsdelegate
+35 30 0:31 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:15 - cgroup cgroup rw,cpu,cpuacct
+36 30 0:32 / /sys/fs/cgroup/memory rw,nosuid shared:16 - cgroup cgroup rw,memory";
+
+    #[test]
+    fn hierarchies_of_a_hybrid_host_are_told_apart() {
+        let found = parse_mounts(HYBRID);
+        assert_eq!(found.len(), 3);
+        assert_eq!(found[0].version, Version::Two);
+        assert_eq!(found[1].controllers, [Controller::Cpu, Controller::CpuAccount]);
+        assert_eq!(found[2].mount, PathBuf::from("/sys/fs/cgroup/memory"));
+    }
+}

@@ -1,0 +1,108 @@
+//! What the kernel counted in a sandbox's groups, and the watch over its memory.
+
+use std::{fs, io, path::PathBuf};
+
+use super::{Controller, Groups, Version};
+
+/// What the kernel counted in the commands' group.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Reading {
+    pub(crate) cpu_ms: f64,
+    pub(crate) memory_peak: u64,
+    pub(crate) processes_peak: u64,
+    pub(crate) memory_kills: u64,
+    pub(crate) pids_refused: u64,
+}
+
+impl Groups {
+    /// Reads the counters. One that the kernel does not have reads as zero.
+    pub(crate) fn read(&self) -> Reading {
+        let text = |controller, one: &str, two: &str| {
+            self.file(controller, one, two).and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default()
+        };
+        let number = |controller, one: &str, two: &str| text(controller, one, two).trim().parse::<u64>().unwrap_or(0);
+        let cpu = match self.file(Controller::CpuAccount, "cpuacct.usage", "cpu.stat") {
+            Some(_) => number(Controller::CpuAccount, "cpuacct.usage", "cpu.stat") as f64 / 1e6,
+            None => keyed(&text(Controller::Cpu, "cpu.stat", "cpu.stat"), "usage_usec") as f64 / 1e3,
+        };
+        Reading {
+            cpu_ms: cpu,
+            memory_peak: number(Controller::Memory, "memory.max_usage_in_bytes", "memory.peak"),
+            // The zygote is one of the group's processes but none of the program's.
+            processes_peak: number(Controller::Pids, "pids.peak", "pids.peak").saturating_sub(1),
+            memory_kills: keyed(&text(Controller::Memory, "memory.oom_control", "memory.events"), "oom_kill"),
+            pids_refused: keyed(&text(Controller::Pids, "pids.events", "pids.events"), "max"),
+        }
+    }
+
+    /// What a watch over the memory of the commands needs.
+    pub(crate) fn memory_files(&self) -> Option<MemoryFiles> {
+        let file = |one, two| self.file(Controller::Memory, one, two);
+        let version = self.hierarchies.iter().find(|h| h.controllers.contains(&Controller::Memory))?.version;
+        Some(MemoryFiles {
+            version,
+            usage: file("memory.usage_in_bytes", "memory.current")?,
+            stat: file("memory.stat", "memory.stat")?,
+            limit: file("memory.limit_in_bytes", "memory.max")?,
+        })
+    }
+}
+
+/// Files of the memory controller.
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryFiles {
+    version: Version,
+    usage: PathBuf,
+    stat: PathBuf,
+    limit: PathBuf,
+}
+
+impl MemoryFiles {
+    /// Memory in use.
+    pub(crate) fn usage(&self) -> io::Result<u64> {
+        fs::read_to_string(&self.usage)?.trim().parse().map_err(io::Error::other)
+    }
+
+    /// The part of the memory in use that is cache of files on disk, which the kernel takes back by itself.
+    pub(crate) fn cache(&self) -> io::Result<u64> {
+        let stat = fs::read_to_string(&self.stat)?;
+        Ok(match self.version {
+            Version::One => keyed(&stat, "total_cache").saturating_sub(keyed(&stat, "total_shmem")),
+            Version::Two => keyed(&stat, "file").saturating_sub(keyed(&stat, "shmem")),
+        })
+    }
+
+    /// Lowers the hard limit to what is in use now, so that the next page makes the kernel choose a victim.
+    pub(crate) fn clamp(&self) -> io::Result<()> {
+        let mut limit = self.usage()?;
+        // Version 1 refuses a limit below what is in use, which may have grown since it was read.
+        for _ in 0..64 {
+            match fs::write(&self.limit, limit.to_string()) {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => limit = self.usage()? + (1 << 20),
+                other => return other,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The number behind a key in a table of `key number` lines.
+fn keyed(table: &str, key: &str) -> u64 {
+    table
+        .lines()
+        .find_map(|line| line.split_once(' ').filter(|(name, _)| *name == key))
+        .and_then(|(_, number)| number.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_matched_whole() {
+        let table = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
+        assert_eq!(keyed(table, "oom_kill"), 3);
+        assert_eq!(keyed(table, "oom"), 0);
+    }
+}

@@ -1,0 +1,421 @@
+//! The change set of a sandbox, read from its store.
+//!
+//! Theory of operation. Without a workspace everything in the working directory is new. With an overlay the upper layer
+//! holds what changed: files that were written, whiteouts (character device 0:0) for what was removed, and folders.
+//! A folder that carries `trusted.overlay.opaque` hides the lower folder of the same name; one that carries
+//! `trusted.overlay.redirect` was renamed, and shows a lower folder that lies elsewhere. So each folder is compared by
+//! three parts: `upper`, what was written; `source`, the lower folder that shines through it; and `before`, the lower
+//! folder that used to be at this path. As long as the last two are the same, only `upper` needs to be read, never the
+//! whole tree.
+//!
+//! This runs on the host, as root, over names that hostile code chose. Every step is one name below an open folder,
+//! no link is ever followed, nothing but folders and regular files is opened, and the number of entries is bounded.
+
+use std::{
+    collections::BTreeSet,
+    ffi::{CStr, CString},
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use glovebox_core::{ChangeSet, Error, ErrorCode, Result as CoreResult};
+use rustix::{
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat},
+    io::Errno,
+};
+
+use crate::plan::Plan;
+
+const MOST: usize = 100_000;
+const DEEPEST: usize = 256;
+
+/// Which layers the working directory of a sandbox has.
+#[derive(Debug)]
+pub(crate) enum Layers {
+    /// It began empty.
+    Fresh,
+    /// It is an overlay over this folder of the host.
+    Overlay(OwnedFd),
+    /// It is a folder of the host itself: nothing stays inside.
+    Direct,
+}
+
+impl Layers {
+    /// The layers of a planned sandbox.
+    pub(crate) fn of(plan: &Plan) -> CoreResult<Self> {
+        let Some(workspace) = &plan.workspace else { return Ok(Layers::Fresh) };
+        if !plan.workspace_overlay {
+            return Ok(Layers::Direct);
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let lower = rustix::fs::open(&workspace.source, flags, Mode::empty()).map_err(|error| {
+            Error::new(ErrorCode::FileUnreadable, "the workspace cannot be read").because(io::Error::from(error))
+        })?;
+        Ok(Layers::Overlay(lower))
+    }
+}
+
+/// Collects what changed below `/workspace`.
+pub(crate) fn collect(store: BorrowedFd<'_>, layers: &Layers) -> io::Result<ChangeSet> {
+    let mut walk = Walk { root: None, changes: ChangeSet::default(), left: MOST };
+    let outputs = open_path(store, "workspace/outputs")?;
+    walk.added_below(&outputs, "outputs", 0)?;
+    match layers {
+        Layers::Fresh => {
+            let folder = open_path(store, "workspace/agent_workspace")?;
+            walk.added_below(&folder, "agent_workspace", 0)?;
+        }
+        Layers::Overlay(lower) => {
+            let upper = open_path(store, ".glovebox/upper")?;
+            walk.root = Some(lower.try_clone()?);
+            walk.compare(Some(&upper), Some(lower), Some(lower), Same::Yes, "agent_workspace", 0)?;
+        }
+        Layers::Direct => {}
+    }
+    let ChangeSet { added, modified, deleted, truncated } = &mut walk.changes;
+    for list in [added, modified, deleted] {
+        list.sort_unstable();
+        list.dedup();
+    }
+    *truncated = walk.left == 0;
+    Ok(walk.changes)
+}
+
+/// Whether the lower folder that shines through is the one that used to be there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Same {
+    Yes,
+    No,
+}
+
+struct Walk {
+    /// The root of the lower layer, which absolute redirects count from.
+    root: Option<OwnedFd>,
+    changes: ChangeSet,
+    left: usize,
+}
+
+enum Kind {
+    Added,
+    Modified,
+    Deleted,
+}
+
+impl Walk {
+    fn note(&mut self, kind: Kind, path: &str) {
+        if self.left == 0 {
+            return;
+        }
+        self.left -= 1;
+        let list = match kind {
+            Kind::Added => &mut self.changes.added,
+            Kind::Modified => &mut self.changes.modified,
+            Kind::Deleted => &mut self.changes.deleted,
+        };
+        list.push(path.to_owned());
+    }
+
+    /// Everything below a folder is new.
+    fn added_below(&mut self, folder: &OwnedFd, path: &str, depth: usize) -> io::Result<()> {
+        self.all_below(folder, path, depth, || Kind::Added)
+    }
+
+    fn all_below(&mut self, folder: &OwnedFd, path: &str, depth: usize, kind: fn() -> Kind) -> io::Result<()> {
+        for (name, stat) in entries(folder)? {
+            if self.left == 0 {
+                return Ok(());
+            }
+            let below = join(path, &name);
+            match (is_folder(&stat), depth < DEEPEST) {
+                (true, true) => {
+                    let inner = open_folder(folder, &name)?;
+                    if is_empty(&inner) {
+                        self.note(kind(), &below);
+                    } else {
+                        self.all_below(&inner, &below, depth + 1, kind)?;
+                    }
+                }
+                _ => self.note(kind(), &below),
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares a folder with what used to be at its path.
+    fn compare(
+        &mut self,
+        upper: Option<&OwnedFd>,
+        source: Option<&OwnedFd>,
+        before: Option<&OwnedFd>,
+        same: Same,
+        path: &str,
+        depth: usize,
+    ) -> io::Result<()> {
+        if depth >= DEEPEST || self.left == 0 {
+            self.changes.truncated = true;
+            return Ok(());
+        }
+        let written = upper.map(entries).transpose()?.unwrap_or_default();
+        let mut seen = BTreeSet::new();
+        for (name, stat) in &written {
+            seen.insert(name.clone());
+            self.compare_entry(upper, source, before, (name, stat), (path, depth))?;
+        }
+        if same == Same::Yes {
+            return Ok(());
+        }
+        for (name, stat) in source.map(entries).transpose()?.unwrap_or_default() {
+            if seen.insert(name.clone()) {
+                self.compare_shining(source, before, (&name, &stat), (path, depth))?;
+            }
+        }
+        for (name, stat) in before.map(entries).transpose()?.unwrap_or_default() {
+            if !seen.contains(&name)
+                && let Some(before) = before
+            {
+                self.deleted(before, &name, &stat, &join(path, &name), depth)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An entry that the upper layer holds.
+    fn compare_entry(
+        &mut self,
+        upper: Option<&OwnedFd>,
+        source: Option<&OwnedFd>,
+        before: Option<&OwnedFd>,
+        (name, stat): (&CString, &Stat),
+        (path, depth): (&str, usize),
+    ) -> io::Result<()> {
+        let Some(upper) = upper else { return Ok(()) };
+        let below = join(path, name);
+        let old = before.and_then(|folder| look(folder, name));
+        if is_whiteout(stat) {
+            return match (before, old) {
+                (Some(before), Some(old)) => self.deleted(before, name, &old, &below, depth),
+                _ => Ok(()),
+            };
+        }
+        if !is_folder(stat) {
+            return self.compare_file(upper, name, stat, before, &below, depth);
+        }
+        let inner = open_folder(upper, name)?;
+        let (source, same) = match self.layer_marks(&inner, source)? {
+            Marks::None => (source.and_then(|folder| open_folder(folder, name).ok()), Same::Yes),
+            Marks::Opaque => (None, Same::No),
+            Marks::Redirect(elsewhere) => (elsewhere, Same::No),
+        };
+        let old_folder = before.filter(|_| old.is_some_and(|old| is_folder(&old)));
+        let old_folder = old_folder.map(|folder| open_folder(folder, name)).transpose()?;
+        if old_folder.is_none() {
+            self.replaced(before, name, old.as_ref(), &below, depth)?;
+        }
+        let same = if old_folder.is_some() && source.is_some() { same } else { Same::No };
+        if old_folder.is_none() && source.is_none() && is_empty(&inner) {
+            self.note(Kind::Added, &below);
+        }
+        self.compare(Some(&inner), source.as_ref(), old_folder.as_ref(), same, &below, depth + 1)
+    }
+
+    /// An entry that shines through from a lower folder which used to lie elsewhere.
+    fn compare_shining(
+        &mut self,
+        source: Option<&OwnedFd>,
+        before: Option<&OwnedFd>,
+        (name, stat): (&CString, &Stat),
+        (path, depth): (&str, usize),
+    ) -> io::Result<()> {
+        let Some(source) = source else { return Ok(()) };
+        let below = join(path, name);
+        if !is_folder(stat) {
+            return self.compare_file(source, name, stat, before, &below, depth);
+        }
+        let old = before.and_then(|folder| look(folder, name));
+        let inner = open_folder(source, name)?;
+        let old_folder = match (before, &old) {
+            (Some(folder), Some(old)) if is_folder(old) => Some(open_folder(folder, name)?),
+            _ => None,
+        };
+        if old_folder.is_none() {
+            self.replaced(before, name, old.as_ref(), &below, depth)?;
+            if is_empty(&inner) {
+                self.note(Kind::Added, &below);
+            }
+        }
+        self.compare(None, Some(&inner), old_folder.as_ref(), Same::No, &below, depth + 1)
+    }
+
+    fn compare_file(
+        &mut self,
+        folder: &OwnedFd,
+        name: &CStr,
+        stat: &Stat,
+        before: Option<&OwnedFd>,
+        path: &str,
+        depth: usize,
+    ) -> io::Result<()> {
+        let old = before.and_then(|before| Some((before, look(before, name)?)));
+        match old {
+            None => self.note(Kind::Added, path),
+            Some((before, old)) if is_folder(&old) => {
+                self.deleted(before, name, &old, path, depth)?;
+                self.note(Kind::Added, path);
+            }
+            Some((before, old)) => {
+                if differs(folder, stat, before, &old, name)? {
+                    self.note(Kind::Modified, path);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A file that was in the way of a folder is gone.
+    fn replaced(
+        &mut self,
+        before: Option<&OwnedFd>,
+        name: &CStr,
+        old: Option<&Stat>,
+        path: &str,
+        depth: usize,
+    ) -> io::Result<()> {
+        match (before, old) {
+            (Some(before), Some(old)) => self.deleted(before, name, old, path, depth),
+            _ => Ok(()),
+        }
+    }
+
+    fn deleted(&mut self, before: &OwnedFd, name: &CStr, old: &Stat, path: &str, depth: usize) -> io::Result<()> {
+        if !is_folder(old) {
+            self.note(Kind::Deleted, path);
+            return Ok(());
+        }
+        let folder = open_folder(before, name)?;
+        if is_empty(&folder) {
+            self.note(Kind::Deleted, path);
+            return Ok(());
+        }
+        self.all_below(&folder, path, depth + 1, || Kind::Deleted)
+    }
+
+    /// What overlayfs wrote on a folder of the upper layer.
+    fn layer_marks(&self, folder: &OwnedFd, parent_source: Option<&OwnedFd>) -> io::Result<Marks> {
+        if let Some(redirect) = attribute(folder, "trusted.overlay.redirect")? {
+            let start = if redirect.starts_with(b"/") { self.root.as_ref() } else { parent_source };
+            return Ok(Marks::Redirect(start.and_then(|start| open_bytes(start, &redirect))));
+        }
+        match attribute(folder, "trusted.overlay.opaque")?.as_deref() {
+            Some(b"y") => Ok(Marks::Opaque),
+            _ => Ok(Marks::None),
+        }
+    }
+}
+
+enum Marks {
+    None,
+    Opaque,
+    Redirect(Option<OwnedFd>),
+}
+
+fn attribute(folder: &OwnedFd, name: &str) -> io::Result<Option<Vec<u8>>> {
+    let mut value = vec![0; 4096];
+    match rustix::fs::fgetxattr(folder, name, &mut value[..]) {
+        Ok(length) => {
+            value.truncate(length);
+            Ok(Some(value))
+        }
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn open_bytes(start: &OwnedFd, path: &[u8]) -> Option<OwnedFd> {
+    let mut at = start.try_clone().ok()?;
+    for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
+        at = open_folder(&at, &CString::new(name).ok()?).ok()?;
+    }
+    Some(at)
+}
+
+fn open_path(root: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
+    let mut at = open_folder(root, c".")?;
+    for name in path.split('/') {
+        at = open_folder(&at, &CString::new(name)?)?;
+    }
+    Ok(at)
+}
+
+fn open_folder(folder: impl AsFd, name: &CStr) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(folder, name, flags, Mode::empty())?)
+}
+
+/// The entries of a folder, at most as many as a change set takes.
+fn entries(folder: &OwnedFd) -> io::Result<Vec<(CString, Stat)>> {
+    let mut found = Vec::new();
+    for entry in Dir::read_from(folder)?.take(MOST) {
+        let name = entry?.file_name().to_owned();
+        if name.as_c_str() != c"." && name.as_c_str() != c".." && let Some(stat) = look(folder, &name) {
+            found.push((name, stat));
+        }
+    }
+    Ok(found)
+}
+
+fn look(folder: &OwnedFd, name: &CStr) -> Option<Stat> {
+    rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()
+}
+
+fn is_folder(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+}
+
+fn is_whiteout(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == 0
+}
+
+fn is_empty(folder: &OwnedFd) -> bool {
+    entries(folder).is_ok_and(|entries| entries.is_empty())
+}
+
+/// Names that are not UTF-8 are shown as well as they can be.
+fn join(path: &str, name: &CStr) -> String {
+    format!("{path}/{}", name.to_string_lossy())
+}
+
+/// Whether a file is really another than before: kind, mode, size or content.
+fn differs(folder: &OwnedFd, stat: &Stat, before: &OwnedFd, old: &Stat, name: &CStr) -> io::Result<bool> {
+    if stat.st_mode != old.st_mode || stat.st_size != old.st_size {
+        return Ok(true);
+    }
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let new = rustix::fs::openat(folder, name, flags, Mode::empty())?;
+            let old = rustix::fs::openat(before, name, flags, Mode::empty())?;
+            differ_in_content(&new, &old)
+        }
+        FileType::Symlink => {
+            let target = |folder: &OwnedFd| rustix::fs::readlinkat(folder, name, Vec::new());
+            Ok(target(folder)? != target(before)?)
+        }
+        _ => Ok(false),
+    }
+}
+
+fn differ_in_content(new: &OwnedFd, old: &OwnedFd) -> io::Result<bool> {
+    let (mut a, mut b) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
+    let mut at = 0;
+    loop {
+        let first = rustix::io::pread(new, &mut a[..], at)?;
+        let second = rustix::io::pread(old, &mut b[..], at)?;
+        if first != second || a[..first] != b[..second] {
+            return Ok(true);
+        }
+        if first == 0 {
+            return Ok(false);
+        }
+        at += first as u64;
+    }
+}

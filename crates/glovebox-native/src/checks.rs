@@ -1,0 +1,100 @@
+//! Which layers are really there: read from the kernel by the host, after the guest is ready.
+//!
+//! Only what the host cannot see is taken from the processes inside, which are still ours at that moment: nothing
+//! hostile has run yet.
+
+use std::fs;
+
+use glovebox_core::Layer;
+use rustix::process::Pid;
+
+use crate::{
+    cgroup::{Groups, Side},
+    mounts::Mapped,
+    plan::Report,
+};
+
+/// Checks every layer of a new sandbox.
+pub(crate) fn present(
+    guest: Pid,
+    groups: &Groups,
+    mapped: Mapped,
+    host_network: bool,
+    user: u32,
+    report: &Report,
+) -> Vec<Layer> {
+    let guest = guest.as_raw_nonzero().get();
+    // The one process in the commands' group is the zygote, from which every command descends.
+    let zygote = groups.processes(Side::Run).first().copied();
+    let status = zygote.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/status")).ok()).unwrap_or_default();
+    let in_groups = zygote.is_some_and(|pid| groups.hold(Side::Run, pid)) && groups.hold(Side::Guest, guest);
+    let zygote = zygote.unwrap_or(guest);
+    let users = fs::read_to_string(format!("/proc/{guest}/uid_map")).unwrap_or_default();
+    let is_own = |name: &str, pid: i32| is_own_namespace(name, pid);
+    Layer::ALL
+        .iter()
+        .copied()
+        .filter(|layer| match layer {
+            Layer::Cgroup => in_groups,
+            Layer::UserNs => is_own("user", zygote) && is_unprivileged(&users),
+            Layer::IdmappedMounts => mapped == Mapped::All,
+            Layer::MountNs => is_own("mnt", zygote),
+            Layer::PidNs => is_own("pid", zygote),
+            Layer::NetworkNs => !host_network && is_own("net", zygote),
+            Layer::IpcNs => is_own("ipc", zygote),
+            Layer::UtsNs => is_own("uts", zygote),
+            Layer::CgroupNs => is_own("cgroup", zygote) && is_own("cgroup", guest),
+            Layer::PrivateDev => is_own("mnt", zygote),
+            Layer::MaskedProc => report.masked_proc,
+            Layer::Keyring => report.keyring,
+            Layer::NoCapabilities => field(&status, "CapBnd").is_some_and(|set| set.bytes().all(|b| b == b'0')),
+            Layer::NoNewPrivs => field(&status, "NoNewPrivs") == Some("1"),
+            Layer::Seccomp => field(&status, "Seccomp") == Some("2"),
+            Layer::Landlock => report.landlock,
+            Layer::Rlimits => report.rlimits,
+            Layer::CleanStart => has_nothing_of_the_caller(guest),
+            Layer::UnprivilegedUser => user != 0,
+            _ => false,
+        })
+        .collect()
+}
+
+fn is_own_namespace(name: &str, pid: i32) -> bool {
+    let theirs = fs::read_link(format!("/proc/{pid}/ns/{name}"));
+    let ours = fs::read_link(format!("/proc/self/ns/{name}"));
+    matches!((theirs, ours), (Ok(theirs), Ok(ours)) if theirs != ours)
+}
+
+/// Whether a map gives root inside an id that means nothing outside.
+fn is_unprivileged(map: &str) -> bool {
+    let mut lines = map.lines().map(|line| line.split_ascii_whitespace().map(|n| n.parse::<u64>().unwrap_or(0)));
+    lines.all(|mut numbers| numbers.nth(1).is_some_and(|outside| outside >= 65536)) && !map.is_empty()
+}
+
+/// Whether the memory in which the kernel finds a process's environment is wiped.
+fn has_nothing_of_the_caller(pid: i32) -> bool {
+    fs::read(format!("/proc/{pid}/environ")).is_ok_and(|bytes| bytes.iter().all(|b| *b == 0))
+}
+
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_onto_ordinary_ids_is_not_unprivileged() {
+        assert!(is_unprivileged("         0  536870912      65536\n"));
+        assert!(!is_unprivileged("         0          0 4294967295\n"));
+        assert!(!is_unprivileged(""));
+    }
+
+    #[test]
+    fn a_field_is_found_by_its_whole_name() {
+        let status = "CapBnd:\t0000\nSeccomp:\t2\nSeccomp_filters:\t1\n";
+        assert_eq!(field(status, "Seccomp"), Some("2"));
+        assert_eq!(field(status, "Cap"), None);
+    }
+}

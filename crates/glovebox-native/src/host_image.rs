@@ -1,0 +1,108 @@
+//! The image `host`: the host's own toolchains, by an allow list.
+//!
+//! Never part of it: /home, /root, /var, /etc/ssl/private, and everything of /etc that is not listed here, because
+//! files there may hold passwords or tokens.
+
+use std::{fs, path::Path};
+
+/// Folders that are mounted whole, or copied as the links that they are on hosts with a merged /usr.
+const TOP: [&str; 8] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt"];
+
+/// Parts of /etc. A trailing `*` stands for any ending.
+const ETC: [&str; 22] = [
+    "alternatives",
+    "ca-certificates",
+    "debian_version",
+    "fonts",
+    "java*",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "lua*",
+    "mime.types",
+    "os-release",
+    "perl",
+    "php*",
+    "pki",
+    "protocols",
+    "python*",
+    "services",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "terminfo",
+    "timezone",
+];
+
+/// What the image consists of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HostImage {
+    /// Absolute paths that are mounted read-only at the same place.
+    pub(crate) mounts: Vec<String>,
+    /// Links: where they are, and what they say.
+    pub(crate) links: Vec<(String, String)>,
+}
+
+impl HostImage {
+    /// Looks at what this host has.
+    pub(crate) fn detect() -> Self {
+        let mut image = HostImage::default();
+        for name in TOP {
+            image.add(&format!("/{name}"));
+        }
+        for pattern in ETC {
+            match pattern.strip_suffix('*') {
+                Some(start) => names_in("/etc", start).iter().for_each(|name| image.add(&format!("/etc/{name}"))),
+                None => image.add(&format!("/etc/{pattern}")),
+            }
+        }
+        image
+    }
+
+    fn add(&mut self, path: &str) {
+        let Ok(metadata) = fs::symlink_metadata(path) else { return };
+        if metadata.is_symlink() {
+            if let Some(target) = fs::read_link(path).ok().and_then(|t| t.to_str().map(str::to_owned)) {
+                self.links.push((path.to_owned(), target));
+            }
+        } else if metadata.is_file() || (metadata.is_dir() && !is_empty(Path::new(path))) {
+            self.mounts.push(path.to_owned());
+        }
+    }
+}
+
+fn names_in(folder: &str, start: &str) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.starts_with(start))
+        .collect();
+    names.sort();
+    names
+}
+
+fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// Files of /etc that are the sandbox's own.
+pub(crate) fn own_files(uid: u32, gid: u32, host_network: bool) -> Vec<(&'static str, String)> {
+    let user = match uid {
+        0 | 65534 => String::new(),
+        _ => format!("user:x:{uid}:{gid}:user:/home/user:/bin/sh\n"),
+    };
+    let group = match gid {
+        0 | 65534 => String::new(),
+        _ => format!("user:x:{gid}:\n"),
+    };
+    let resolver = if host_network { fs::read_to_string("/etc/resolv.conf").unwrap_or_default() } else { String::new() };
+    vec![
+        ("passwd", format!("root:x:0:0:root:/root:/bin/sh\n{user}nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n")),
+        ("group", format!("root:x:0:\ntty:x:5:\n{group}nogroup:x:65534:\n")),
+        ("hostname", format!("{}\n", crate::HOST_NAME)),
+        ("hosts", format!("127.0.0.1 localhost {0}\n::1 localhost {0}\n", crate::HOST_NAME)),
+        ("resolv.conf", resolver),
+        ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n".into()),
+    ]
+}

@@ -1,0 +1,93 @@
+//! Masks over the parts of /proc that speak of the host or change it.
+//!
+//! The owners of these files are not mapped inside, so most could not be read or written anyway; the masks hold even
+//! where a kernel is too generous with modes.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use rustix::{
+    fs::{Mode, OFlags},
+    mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree},
+};
+
+use crate::sys;
+
+/// Folders that become empty.
+const EMPTY: [&str; 6] = ["acpi", "asound", "bus", "fs", "irq", "scsi"];
+
+/// Files that become /dev/null.
+const NULL: [&str; 10] = [
+    "cmdline", "kcore", "keys", "key-users", "kmsg", "latency_stats", "sched_debug", "sysrq-trigger", "timer_list",
+    "timer_stats",
+];
+
+/// Folders that stay but cannot be written.
+const READ_ONLY: [&str; 1] = ["sys"];
+
+/// Applies all masks whose target exists. Says true: a mask that fails is an error.
+pub(super) fn apply(root: BorrowedFd<'_>) -> io::Result<bool> {
+    let null = clone(root, "dev/null")?;
+    let empty = clone(root, ".glovebox/empty")?;
+    sys::seal_tree(empty.as_fd(), true, None)?;
+    let mut spare = Spares { null: Some(null), empty: Some(empty) };
+    for name in EMPTY {
+        if let Some(place) = find(root, name)? {
+            cover(&place, spare.empty(root)?)?;
+        }
+    }
+    for name in NULL {
+        if let Some(place) = find(root, name)? {
+            cover(&place, spare.null(root)?)?;
+        }
+    }
+    for name in READ_ONLY {
+        let tree = clone(root, &format!("proc/{name}"))?;
+        sys::seal_tree(tree.as_fd(), true, None)?;
+        if let Some(place) = find(root, name)? {
+            cover(&place, tree)?;
+        }
+    }
+    Ok(true)
+}
+
+/// Clones made ahead of the masks; each serves one.
+struct Spares {
+    null: Option<OwnedFd>,
+    empty: Option<OwnedFd>,
+}
+
+impl Spares {
+    fn null(&mut self, root: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        self.null.take().map_or_else(|| clone(root, "dev/null"), Ok)
+    }
+
+    fn empty(&mut self, root: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        if let Some(tree) = self.empty.take() {
+            return Ok(tree);
+        }
+        let tree = clone(root, ".glovebox/empty")?;
+        sys::seal_tree(tree.as_fd(), true, None)?;
+        Ok(tree)
+    }
+}
+
+fn clone(root: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
+    Ok(open_tree(root, path, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?)
+}
+
+fn find(root: BorrowedFd<'_>, name: &str) -> io::Result<Option<OwnedFd>> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(root, format!("proc/{name}"), flags, Mode::empty()) {
+        Ok(place) => Ok(Some(place)),
+        Err(rustix::io::Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn cover(place: &OwnedFd, tree: OwnedFd) -> io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(move_mount(&tree, "", place, "", flags)?)
+}

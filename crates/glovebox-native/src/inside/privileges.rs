@@ -1,0 +1,35 @@
+//! Giving up what is no longer needed.
+
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+use crate::{
+    plan::{Failure, Plan, step},
+    sys,
+};
+
+/// The kernel has fewer capabilities than this.
+const CAPABILITIES: u32 = 64;
+
+/// The guest keeps the right to signal commands. Its file accesses become those of the commands, so that it can never
+/// be talked into opening what they could not.
+pub(super) fn drop_for_guest(plan: &Plan) -> Result<(), Failure> {
+    step("take the commands' id for files", sys::set_file_ids(plan.uid, plan.gid))?;
+    drop_capabilities(CapabilitySet::KILL)?;
+    // A change of ids clears this, so it comes after.
+    step("die with the launcher", sys::die_with_parent())
+}
+
+/// The zygote keeps the right to become the commands' user.
+pub(super) fn drop_for_zygote() -> Result<(), Failure> {
+    drop_capabilities(CapabilitySet::SETUID | CapabilitySet::SETGID)
+}
+
+fn drop_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
+    for capability in 0..CAPABILITIES {
+        step("empty the bounding set", sys::drop_from_bounding_set(capability))?;
+    }
+    let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
+    step("drop capabilities", rustix::thread::set_capabilities(None, sets))?;
+    step("set no_new_privs", rustix::thread::set_no_new_privs(true))?;
+    step("become opaque", sys::not_dumpable())
+}

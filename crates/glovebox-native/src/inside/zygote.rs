@@ -1,0 +1,114 @@
+//! The zygote's own set-up. Whatever it puts on itself, every command inherits.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd},
+};
+
+use glovebox_guest::zygote::{Identity, serve};
+use landlock::{
+    ABI, Access, AccessFs, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
+};
+use libc::sock_filter;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::{join_groups, privileges};
+use crate::{
+    plan::{Failure, GuestReport, Plan, Report, step},
+    sys::{self, Forked},
+    wire,
+};
+
+/// The newest Landlock that this code was written for; older kernels give what they have.
+const LANDLOCK: ABI = ABI::V6;
+
+/// The guest's handle on the zygote.
+pub(super) struct Zygote {
+    pub(super) pid: i32,
+    pub(super) socket: RawFd,
+}
+
+/// Forks the zygote. It joins its groups and then waits.
+pub(super) fn start(plan: &Plan, filter: &[sock_filter], doors: Vec<OwnedFd>) -> io::Result<Zygote> {
+    let (guest, zygote) = wire::message_pair()?;
+    match sys::fork_with(0)? {
+        Forked::Child => {
+            drop(guest);
+            let socket = zygote.into_raw_fd();
+            match set_up(socket, plan, filter, doors) {
+                Ok(()) => serve(sys::adopt(socket), Identity { uid: plan.uid, gid: plan.gid }),
+                Err(failure) => drop(wire::send(sys::adopt(socket), &GuestReport::Failed(failure), &[])),
+            }
+            sys::exit_now(1)
+        }
+        Forked::Parent { pid, .. } => Ok(Zygote { pid: pid.as_raw_nonzero().get(), socket: guest.into_raw_fd() }),
+    }
+}
+
+impl Zygote {
+    /// Lets the zygote go on, now that the root is in place, and waits until it is ready.
+    pub(super) fn release(&self) -> Result<Report, Failure> {
+        let socket = std::mem::ManuallyDrop::new(sys::adopt(self.socket));
+        step("release the zygote", wire::send(&*socket, &(), &[]))?;
+        match step("hear from the zygote", wire::receive::<GuestReport>(&*socket))? {
+            Some((GuestReport::Ready(report), _)) => Ok(report),
+            Some((GuestReport::Failed(failure), _)) => Err(failure),
+            None => Err(Failure { step: "hear from the zygote".into(), errno: libc::EPIPE }),
+        }
+    }
+}
+
+fn set_up(socket: RawFd, plan: &Plan, filter: &[sock_filter], doors: Vec<OwnedFd>) -> Result<(), Failure> {
+    sys::set_name("glovebox-zygote");
+    step("join the commands' groups", join_groups(doors))?;
+    step("hide the groups' paths", sys::unshare(libc::CLONE_NEWCGROUP))?;
+    let owned = std::mem::ManuallyDrop::new(sys::adopt(socket));
+    step("wait for the root", wire::receive::<()>(&*owned))?;
+    step("become root inside", sys::become_user(0, 0))?;
+    step("make a keyring", sys::new_session_keyring())?;
+    step("set resource limits", set_limits(plan))?;
+    let landlock = restrict_files(plan);
+    privileges::drop_for_zygote()?;
+    step("install the filter", sys::install_filter(filter))?;
+    step("close descriptors", sys::close_all_but(&[owned.as_raw_fd()]))?;
+    let report = Report { keyring: true, masked_proc: false, landlock, rlimits: true };
+    step("report", wire::send(&*owned, &GuestReport::Ready(report), &[]))
+}
+
+/// Limits of each process. The hard ones cannot be raised again inside.
+fn set_limits(plan: &Plan) -> io::Result<()> {
+    let both = |n: u64| Rlimit { current: Some(n), maximum: Some(n) };
+    setrlimit(Resource::Nofile, both(plan.open_files))?;
+    setrlimit(Resource::Core, both(0))?;
+    if plan.writes_to_host() {
+        setrlimit(Resource::Fsize, both(plan.disk))?;
+    }
+    let kept = getrlimit(Resource::Nofile).maximum == Some(plan.open_files);
+    if kept { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+/// Reading everywhere, writing only where something is meant to be written. Says whether the kernel enforces it.
+fn restrict_files(plan: &Plan) -> bool {
+    let rules = || -> Result<RulesetStatus, Box<dyn std::error::Error>> {
+        let all = AccessFs::from_all(LANDLOCK);
+        let read = AccessFs::from_read(LANDLOCK);
+        let write_files = read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+        let mut ruleset = Ruleset::default().handle_access(all)?;
+        if plan.host_network {
+            // The host's abstract sockets are reachable through its network namespace, and must not be.
+            ruleset = ruleset.scope(Scope::AbstractUnixSocket)?;
+        }
+        let mut rules = ruleset.create()?.add_rule(PathBeneath::new(PathFd::new("/")?, read))?;
+        for folder in ["/proc", "/dev"] {
+            rules = rules.add_rule(PathBeneath::new(PathFd::new(folder)?, write_files))?;
+        }
+        let mounted = plan.mounts.iter().filter(|mount| !mount.read_only).map(|mount| mount.target.as_str());
+        for folder in ["/workspace", "/home/user", "/tmp", "/dev/shm"].into_iter().chain(mounted) {
+            let path = PathFd::new(folder)?;
+            let is_folder = std::fs::metadata(folder)?.is_dir();
+            rules = rules.add_rule(PathBeneath::new(path, if is_folder { all } else { write_files & AccessFs::from_file(LANDLOCK) }))?;
+        }
+        Ok(rules.restrict_self()?.ruleset)
+    };
+    matches!(rules(), Ok(RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced))
+}

@@ -1,0 +1,443 @@
+//! The launcher: a small, single-threaded process that makes sandboxes and outlives nothing of them.
+//!
+//! Theory of operation. The launcher is forked from the caller while that is still single-threaded, before any runtime
+//! starts: a fork from a large program with threads would be slow and unsafe, and would hand its memory to the
+//! sandbox. It closes all descriptors of the caller, wipes the caller's environment and command line from its memory,
+//! and leaves the caller's session, so that Ctrl-C does not reach it. Then it serves orders from one socket:
+//!
+//! ```text
+//! backend --- Order + reply socket ---> launcher --- clone3 ---> guest
+//!    ^                                     |  |<-- GuestReport ---'
+//!    '---- Answer + descriptors -----------'  '--- watches: process, memory
+//! ```
+//!
+//! When the socket closes, because the caller ended or was killed, the launcher ends every sandbox, removes its
+//! groups, takes itself off the register, and ends. When the launcher itself is killed, every guest dies with it by
+//! the kernel's parent-death signal; the groups it leaves are found by the next start through its lock file.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsFd, OwnedFd},
+    time::Instant,
+};
+
+use glovebox_core::SandboxId;
+use libc::sock_filter;
+use rustix::{
+    event::{Timespec, epoll},
+    process::{Pid, Signal, pidfd_send_signal},
+};
+
+use crate::{
+    cgroup::{Cgroups, GroupLimits, Groups, Side},
+    checks,
+    host_image::HostImage,
+    idmap,
+    inside::{self, Inside},
+    mounts::{self, Mapped, Tree},
+    owner::{self, Owner},
+    plan::{Answer, Failure, GuestReport, MountOrders, Order, Plan, step},
+    seccomp, store,
+    sys::{self, Forked},
+    watch::{self, MemoryWatch},
+    wire,
+};
+
+/// What an event is about; the low two bits of its number, above them the sandbox.
+const CONTROL: u64 = 0;
+const PROCESS: u64 = 1;
+const REPORT: u64 = 2;
+
+/// A sandbox that lives, or is being made, or is being ended.
+struct Live {
+    id: SandboxId,
+    group: String,
+    pid: Pid,
+    process: OwnedFd,
+    groups: Groups,
+    store: OwnedFd,
+    memory: Option<MemoryWatch>,
+    /// Closed to end the disk watch.
+    _disk_watch: Option<OwnedFd>,
+    mapped: Mapped,
+    host_network: bool,
+    user: u32,
+    pending: Option<Pending>,
+    exited: bool,
+    /// Who waits for the end.
+    ending: Vec<OwnedFd>,
+    /// Whether the end was asked for.
+    destroy: bool,
+}
+
+/// What is needed until the guest has reported.
+struct Pending {
+    report: OwnedFd,
+    channel: OwnedFd,
+    reply: OwnedFd,
+    watch: Option<OwnedFd>,
+}
+
+struct Launcher {
+    control: OwnedFd,
+    events: OwnedFd,
+    owner: Owner,
+    cgroups: Cgroups,
+    image: HostImage,
+    filter: Vec<sock_filter>,
+    sandboxes: BTreeMap<u64, Live>,
+    next: u64,
+    in_scratch: bool,
+}
+
+/// The launcher's life. Never returns to the caller's code.
+pub(crate) fn main(control: OwnedFd) -> ! {
+    let code = match prepare(control) {
+        Ok(mut launcher) => {
+            let served = launcher.serve();
+            launcher.end_everything();
+            launcher.owner.unregister();
+            i32::from(served.is_err())
+        }
+        Err(_) => 1,
+    };
+    sys::exit_now(code)
+}
+
+fn prepare(control: OwnedFd) -> io::Result<Launcher> {
+    sys::clean_slate("glovebox-launcher")?;
+    sys::ignore_group_signals();
+    let _ = rustix::process::setsid();
+    rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::chdir("/")?;
+    let owner = Owner::register()?;
+    let cgroups = Cgroups::detect()?;
+    owner::collect_garbage(&cgroups)?;
+    let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    watch_for(&events, &control, CONTROL)?;
+    Ok(Launcher {
+        control,
+        events,
+        owner,
+        cgroups,
+        image: HostImage::detect(),
+        filter: seccomp::compile(),
+        sandboxes: BTreeMap::new(),
+        next: 1,
+        in_scratch: false,
+    })
+}
+
+fn watch_for(events: &OwnedFd, what: impl AsFd, number: u64) -> io::Result<()> {
+    Ok(epoll::add(events, what, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?)
+}
+
+impl Launcher {
+    /// Serves until the caller is gone.
+    fn serve(&mut self) -> io::Result<()> {
+        loop {
+            let mut space = [MaybeUninit::<epoll::Event>::uninit(); 32];
+            let timeout = self.look_at_memory();
+            let numbers: Vec<u64> = match epoll::wait(&self.events, &mut space, timeout.as_ref()) {
+                Ok((events, _)) => events.iter().map(|event| event.data.u64()).collect(),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            for number in numbers {
+                let sandbox = number >> 2;
+                match number & 3 {
+                    CONTROL => match wire::receive::<Order>(&self.control)? {
+                        Some((order, fds)) => self.obey(order, fds),
+                        None => return Ok(()),
+                    },
+                    PROCESS => self.process_ended(sandbox),
+                    _ => self.guest_reported(sandbox),
+                }
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order, mut fds: Vec<OwnedFd>) {
+        let reply = fds.pop();
+        match order {
+            Order::Create { id, plan } => {
+                let Some(reply) = reply else { return };
+                if let Err((failure, reply)) = self.create(id, *plan, reply) {
+                    let _ = wire::send(reply, &Answer::Failed(failure), &[]);
+                }
+            }
+            Order::Destroy { id } => self.destroy(id, reply),
+        }
+    }
+
+    fn create(&mut self, id: SandboxId, plan: Plan, reply: OwnedFd) -> Result<(), (Failure, OwnedFd)> {
+        let group = self.owner.group(id);
+        let limits = GroupLimits::new(plan.group_memory(), plan.pids, plan.cpus);
+        let groups = match step("make the control groups", self.cgroups.create(&group, &limits)) {
+            Ok(groups) => groups,
+            Err(failure) => return Err((failure, reply)),
+        };
+        match self.launch(id, &plan, group, &groups) {
+            Ok((mut live, report, channel, watch)) => {
+                live.pending = Some(Pending { report, channel, reply, watch });
+                let number = self.next;
+                self.next += 1;
+                self.register(number, live);
+                Ok(())
+            }
+            Err(failure) => {
+                remove_groups(&groups);
+                Err((failure, reply))
+            }
+        }
+    }
+
+    /// The steps on the host's side. The guest's are in `inside`.
+    #[allow(clippy::type_complexity)]
+    fn launch(
+        &mut self,
+        id: SandboxId,
+        plan: &Plan,
+        group: String,
+        groups: &Groups,
+    ) -> Result<(Live, OwnedFd, OwnedFd, Option<OwnedFd>), Failure> {
+        let base = idmap::base(id);
+        let store = store::make(plan, &self.image, base)?;
+        let (report, guest_report) = step("make sockets", wire::message_pair())?;
+        let (channel, guest_channel) = step("make sockets", wire::stream_pair())?;
+        let run_doors = step("open the groups", groups.doors(Side::Run))?;
+        let memory = groups.memory_files().map(|files| MemoryWatch::start(files, plan.memory));
+        let (watch, disk_watch) = match plan.writes_to_host() {
+            true => step("watch the disk", watch::start_disk_watch(plan)).map(|(told, life)| (Some(told), Some(life)))?,
+            false => (None, None),
+        };
+        let (pid, process) = match step("fork the guest", sys::fork_with(namespaces(plan)))? {
+            Forked::Child => inside::main(Inside {
+                launcher: guest_report,
+                channel: guest_channel,
+                run_doors,
+                plan: plan.clone(),
+                filter: std::mem::take(&mut self.filter),
+            }),
+            Forked::Parent { pid, pidfd } => (pid, pidfd),
+        };
+        // Whatever fails from here on must take the new process along.
+        let guard = KillOnDrop(Some(process));
+        let map = idmap::plain_map(base);
+        step("write the id maps", idmap::write_maps(pid, &map, &map))?;
+        let namespace = step("open the user namespace", idmap::namespace_of(pid))?;
+        let (mut trees, mapped) = mounts::image(&self.image.mounts, namespace.as_fd())?;
+        let store = self.add_workspace(plan, base, store, &mut trees)?;
+        for mount in &plan.mounts {
+            trees.push(mounts::planned(mount, base, plan)?);
+        }
+        step("hand over the mounts", send_mounts(&report, &store, &trees))?;
+        // Joining a group is slow on version 1, so it happens while the guest attaches its mounts.
+        step("move the guest to its groups", groups.admit(Side::Guest, pid))?;
+        let live = Live {
+            id,
+            group,
+            pid,
+            process: guard.keep(),
+            groups: groups.clone(),
+            store,
+            memory,
+            _disk_watch: disk_watch,
+            mapped,
+            host_network: plan.host_network,
+            user: plan.uid,
+            pending: None,
+            exited: false,
+            ending: Vec::new(),
+            destroy: false,
+        };
+        Ok((live, report, channel, watch))
+    }
+
+    fn add_workspace(
+        &mut self,
+        plan: &Plan,
+        base: u32,
+        store: OwnedFd,
+        trees: &mut Vec<Tree>,
+    ) -> Result<OwnedFd, Failure> {
+        let Some(workspace) = &plan.workspace else { return Ok(store) };
+        if !plan.workspace_overlay {
+            trees.push(mounts::planned(workspace, base, plan)?);
+            return Ok(store);
+        }
+        if !self.in_scratch {
+            step("make a mount namespace", mounts::enter_scratch())?;
+            self.in_scratch = true;
+        }
+        let (tree, store) = mounts::overlay(workspace, base, plan, store)?;
+        trees.push(tree);
+        Ok(store)
+    }
+
+    fn register(&mut self, number: u64, live: Live) {
+        let report = live.pending.as_ref().map(|pending| pending.report.as_fd());
+        // The descriptors are new and the epoll instance is ours, so adding them fails only for want of memory; the
+        // process's own end is then not seen, and the caller's destroy waits for it instead.
+        let _ = watch_for(&self.events, &live.process, number << 2 | PROCESS);
+        if let Some(report) = report {
+            let _ = watch_for(&self.events, report, number << 2 | REPORT);
+        }
+        self.sandboxes.insert(number, live);
+    }
+
+    fn guest_reported(&mut self, number: u64) {
+        let Some(live) = self.sandboxes.get_mut(&number) else { return };
+        let Some(pending) = live.pending.take() else { return };
+        let _ = epoll::delete(&self.events, &pending.report);
+        let report = match wire::receive::<GuestReport>(&pending.report) {
+            Ok(Some((GuestReport::Ready(report), _))) => report,
+            Ok(Some((GuestReport::Failed(failure), _))) => return self.give_up(number, failure, pending.reply),
+            Ok(None) | Err(_) => {
+                let failure = Failure { step: "hear from the guest".into(), errno: libc::EPIPE };
+                return self.give_up(number, failure, pending.reply);
+            }
+        };
+        let present = checks::present(live.pid, &live.groups, live.mapped, live.host_network, live.user, &report);
+        let answer = Answer::Created {
+            guest_pid: live.pid.as_raw_nonzero().get(),
+            group: live.group.clone(),
+            present,
+            watch: pending.watch.is_some(),
+        };
+        let mut fds = vec![pending.channel.as_fd(), live.process.as_fd(), live.store.as_fd()];
+        fds.extend(pending.watch.as_ref().map(|watch| watch.as_fd()));
+        if wire::send(&pending.reply, &answer, &fds).is_err() {
+            // The caller no longer waits; nobody will ever destroy this sandbox but us.
+            let id = live.id;
+            self.destroy(id, None);
+        }
+    }
+
+    fn give_up(&mut self, number: u64, failure: Failure, reply: OwnedFd) {
+        if let Some(live) = self.sandboxes.get_mut(&number) {
+            live.destroy = true;
+            end(live);
+            let _ = wire::send(reply, &Answer::Failed(failure), &[]);
+            self.finish_if_over(number);
+        }
+    }
+
+    fn destroy(&mut self, id: SandboxId, reply: Option<OwnedFd>) {
+        let found = self.sandboxes.iter_mut().find(|(_, live)| live.id == id);
+        let Some((&number, live)) = found else {
+            if let Some(reply) = reply {
+                let _ = wire::send(reply, &Answer::Destroyed, &[]);
+            }
+            return;
+        };
+        live.destroy = true;
+        live.ending.extend(reply);
+        end(live);
+        self.finish_if_over(number);
+    }
+
+    fn process_ended(&mut self, number: u64) {
+        if let Some(live) = self.sandboxes.get_mut(&number) {
+            live.exited = true;
+            let _ = epoll::delete(&self.events, &live.process);
+            if live.pending.is_some() {
+                return self.guest_reported(number);
+            }
+            self.finish_if_over(number);
+        }
+    }
+
+    /// Removes what is left of a sandbox that has ended and is no longer wanted.
+    fn finish_if_over(&mut self, number: u64) {
+        let over = self.sandboxes.get(&number).is_some_and(|live| live.exited && live.destroy);
+        if let Some(live) = over.then(|| self.sandboxes.remove(&number)).flatten() {
+            let Live { groups, ending, store, memory, .. } = live;
+            drop((store, memory));
+            remove_groups(&groups);
+            for reply in ending {
+                let _ = wire::send(reply, &Answer::Destroyed, &[]);
+            }
+        }
+    }
+
+    /// Looks at the memory of every sandbox whose time has come. Says how long it is until the next one's.
+    fn look_at_memory(&mut self) -> Option<Timespec> {
+        let now = Instant::now();
+        let mut soonest: Option<Instant> = None;
+        for live in self.sandboxes.values_mut().filter(|live| !live.exited) {
+            let Some(watch) = &mut live.memory else { continue };
+            if watch.next().is_some_and(|next| next <= now) {
+                // A group that cannot be read is going away; the hard limit still holds.
+                let _ = watch.look(live.store.as_fd());
+            }
+            soonest = [soonest, watch.next()].into_iter().flatten().min();
+        }
+        let wait = soonest?.saturating_duration_since(now);
+        Some(Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) })
+    }
+
+    /// Ends every sandbox, because nobody is left who could want one.
+    fn end_everything(&mut self) {
+        for live in self.sandboxes.values() {
+            end(live);
+        }
+        for live in std::mem::take(&mut self.sandboxes).into_values() {
+            wait_for(&live.process);
+            remove_groups(&live.groups);
+        }
+    }
+}
+
+/// New namespaces of a guest. The zygote makes the control group namespace that commands see.
+fn namespaces(plan: &Plan) -> u64 {
+    let network = if plan.host_network { 0 } else { libc::CLONE_NEWNET };
+    let all = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | libc::CLONE_NEWCGROUP;
+    (all | network) as u64
+}
+
+fn send_mounts(report: &OwnedFd, store: &OwnedFd, trees: &[Tree]) -> io::Result<()> {
+    let targets = std::iter::once("/".to_owned()).chain(trees.iter().map(|tree| tree.target.clone())).collect();
+    let fds: Vec<_> = std::iter::once(store.as_fd()).chain(trees.iter().map(|tree| tree.tree.as_fd())).collect();
+    wire::send(report, &MountOrders { targets }, &fds)
+}
+
+/// Ends the guest; the kernel then ends every process of its namespace.
+fn end(live: &Live) {
+    let _ = pidfd_send_signal(&live.process, Signal::KILL);
+}
+
+fn wait_for(process: &OwnedFd) {
+    use rustix::event::{PollFd, PollFlags, poll};
+    while poll(&mut [PollFd::new(process, PollFlags::IN)], None) == Err(rustix::io::Errno::INTR) {}
+}
+
+/// Removes groups whose processes have all ended. The kernel may need a moment to let go of the last one.
+fn remove_groups(groups: &Groups) {
+    for _ in 0..2000 {
+        if groups.remove() {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Ends a process unless it is kept.
+struct KillOnDrop(Option<OwnedFd>);
+
+impl KillOnDrop {
+    fn keep(mut self) -> OwnedFd {
+        self.0.take().expect("a process is kept once")
+    }
+}
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        if let Some(process) = &self.0 {
+            let _ = pidfd_send_signal(process, Signal::KILL);
+            wait_for(process);
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The native backend: sandboxes made of what the Linux kernel has, without KVM, Docker or a daemon.
+//!
+//! Where to read first: [`NativeBackend`] is the face to the engine; `launcher` makes sandboxes on the host's side,
+//! `inside` on theirs; `checks` says which layers are really there; `owner` removes what a crash left.
+
+mod backend;
+mod cgroup;
+mod changes;
+mod checks;
+mod host_image;
+mod idmap;
+mod inside;
+mod launcher;
+mod mounts;
+mod owner;
+mod plan;
+mod seccomp;
+mod store;
+mod sys;
+mod watch;
+mod wire;
+
+pub use backend::NativeBackend;
+
+/// The host name inside every sandbox.
+const HOST_NAME: &str = "glovebox";

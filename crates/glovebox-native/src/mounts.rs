@@ -1,0 +1,133 @@
+//! Mounts that only the host's root can make: id-mapped trees of host folders, and the overlay of a workspace.
+//!
+//! They are made here, detached, and handed to the guest as descriptors; it attaches them in its own namespace.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::unix::fs::MetadataExt,
+};
+
+use rustix::{
+    fs::CWD,
+    mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+        fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, open_tree, unmount,
+    },
+};
+
+use crate::{
+    idmap,
+    owner::SCRATCH,
+    plan::{Failure, Plan, PlannedMount, step},
+    sys,
+};
+
+/// A tree of mounts to attach, and where.
+pub(crate) struct Tree {
+    pub(crate) target: String,
+    pub(crate) tree: OwnedFd,
+}
+
+/// Whether all trees could be id-mapped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mapped {
+    All,
+    NotAll,
+}
+
+/// Makes the launcher ready to attach things where nobody else sees them. Done once, when an overlay is first needed.
+pub(crate) fn enter_scratch() -> io::Result<()> {
+    sys::unshare(libc::CLONE_NEWNS)?;
+    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
+    rustix::mount::mount("glovebox", SCRATCH, "tmpfs", rustix::mount::MountFlags::empty(), None)?;
+    for name in ["store", "lower"] {
+        std::fs::create_dir(format!("{SCRATCH}/{name}"))?;
+    }
+    Ok(())
+}
+
+/// The read-only trees of the image.
+pub(crate) fn image(paths: &[String], namespace: BorrowedFd<'_>) -> Result<(Vec<Tree>, Mapped), Failure> {
+    let mut mapped = Mapped::All;
+    let mut trees = Vec::with_capacity(paths.len());
+    for path in paths {
+        let (tree, how) = step(&format!("share {path}"), sealed(path, true, namespace))?;
+        trees.push(Tree { target: path.clone(), tree });
+        if how == Mapped::NotAll {
+            mapped = Mapped::NotAll;
+        }
+    }
+    Ok((trees, mapped))
+}
+
+/// One of the caller's mounts, or a workspace that is no overlay.
+pub(crate) fn planned(mount: &PlannedMount, base: u32, plan: &Plan) -> Result<Tree, Failure> {
+    let name = format!("mount {}", mount.target);
+    let namespace = step(&name, owner_namespace(&mount.source, base, plan))?;
+    let (tree, _) = step(&name, sealed(&mount.source, mount.read_only, namespace.as_fd()))?;
+    Ok(Tree { target: mount.target.clone(), tree })
+}
+
+/// A user namespace in which the owner of a host folder is the user inside.
+fn owner_namespace(source: &str, base: u32, plan: &Plan) -> io::Result<OwnedFd> {
+    let owner = std::fs::metadata(source)?;
+    let users = idmap::swapped_map(base, owner.uid(), plan.uid);
+    let groups = idmap::swapped_map(base, owner.gid(), plan.gid);
+    idmap::namespace_with(&users, &groups)
+}
+
+/// Clones the mounts at a path and seals the clone. File systems that cannot be id-mapped stay as they are.
+fn sealed(path: &str, read_only: bool, namespace: BorrowedFd<'_>) -> io::Result<(OwnedFd, Mapped)> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    let tree = open_tree(CWD, path, flags)?;
+    match sys::seal_tree(tree.as_fd(), read_only, Some(namespace)) {
+        Ok(()) => Ok((tree, Mapped::All)),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            sys::seal_tree(tree.as_fd(), read_only, None)?;
+            Ok((tree, Mapped::NotAll))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// An overlay over a workspace, with the upper layer in the store. Returns the overlay, and the store as a new
+/// descriptor: overlayfs wants layers that are attached somewhere, so the store passes through the scratch folder.
+pub(crate) fn overlay(mount: &PlannedMount, base: u32, plan: &Plan, store: OwnedFd) -> Result<(Tree, OwnedFd), Failure> {
+    let name = format!("mount {}", mount.target);
+    let namespace = step(&name, owner_namespace(&mount.source, base, plan))?;
+    let (lower, _) = step(&name, sealed(&mount.source, true, namespace.as_fd()))?;
+    let made = attach(&store, "store").and_then(|()| {
+        let made = attach(&lower, "lower").and_then(|()| {
+            let tree = mount_overlay()?;
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+            Ok((tree, open_tree(CWD, format!("{SCRATCH}/store"), flags)?))
+        });
+        let _ = unmount(format!("{SCRATCH}/lower"), UnmountFlags::DETACH);
+        made
+    });
+    let _ = unmount(format!("{SCRATCH}/store"), UnmountFlags::DETACH);
+    let (tree, store) = step(&format!("make the overlay over {}", mount.source), made)?;
+    Ok((Tree { target: mount.target.clone(), tree }, store))
+}
+
+fn attach(tree: &OwnedFd, name: &str) -> io::Result<()> {
+    Ok(move_mount(tree, "", CWD, format!("{SCRATCH}/{name}"), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+}
+
+fn mount_overlay() -> io::Result<OwnedFd> {
+    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    let set = |key: &str, value: &str| fsconfig_set_string(context.as_fd(), key, value);
+    set("source", "glovebox")?;
+    // These names show in /proc/mounts inside, so none of them tells where the workspace lies on the host.
+    set("lowerdir", &format!("{SCRATCH}/lower"))?;
+    set("upperdir", &format!("{SCRATCH}/store/.glovebox/upper"))?;
+    set("workdir", &format!("{SCRATCH}/store/.glovebox/work"))?;
+    // Without redirects a directory of the lower layer could not be renamed; the change set decodes them.
+    set("redirect_dir", "on")?;
+    set("metacopy", "off")?;
+    set("index", "off")?;
+    fsconfig_create(context.as_fd())?;
+    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    Ok(fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)?)
+}

@@ -1,0 +1,134 @@
+//! Who owns what is on the host: lock files that live as long as their launcher.
+//!
+//! Before a launcher makes anything, it creates a file named by its own id and locks it. The kernel releases the
+//! lock when the launcher dies, however it dies. Everything a launcher leaves outside its own process carries its id
+//! in its name, so whoever can take the lock may remove all of it, and nobody is taken for dead who is not.
+
+use std::{fs, io, os::fd::OwnedFd, path::PathBuf};
+
+use rustix::{
+    fs::{FlockOperation, Mode, OFlags, flock},
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
+
+use crate::cgroup::{Cgroups, Side};
+
+const FOLDER: &str = "/run/glovebox/launchers";
+/// An empty folder that a launcher covers, in its own mount namespace, to attach things.
+pub(crate) const SCRATCH: &str = "/run/glovebox/scratch";
+const ENDING: &str = ".lock";
+
+/// The lock of a living launcher.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    name: String,
+    _lock: OwnedFd,
+}
+
+impl Owner {
+    /// Registers a new launcher.
+    pub(crate) fn register() -> io::Result<Self> {
+        fs::create_dir_all(FOLDER)?;
+        fs::create_dir_all(SCRATCH)?;
+        let mut bytes = [0u8; 8];
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+        let name = format!("{:016x}", u64::from_le_bytes(bytes));
+        // The file gets its name only once it is locked, so that no collector ever sees it unlocked while we live.
+        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let lock = rustix::fs::open(FOLDER, flags, Mode::from_raw_mode(0o600))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        let own = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&lock));
+        rustix::fs::linkat(rustix::fs::CWD, own, rustix::fs::CWD, path(&name), rustix::fs::AtFlags::SYMLINK_FOLLOW)?;
+        Ok(Owner { name, _lock: lock })
+    }
+
+    /// The name of a sandbox's groups.
+    pub(crate) fn group(&self, id: glovebox_core::SandboxId) -> String {
+        format!("{}.{id}", self.name)
+    }
+
+    /// Takes the launcher off the register. Nothing of it may be left.
+    pub(crate) fn unregister(self) {
+        let _ = fs::remove_file(path(&self.name));
+    }
+}
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(format!("{FOLDER}/{name}{ENDING}"))
+}
+
+/// A sandbox's groups as found on the host.
+pub(crate) struct FoundGroup {
+    pub(crate) name: String,
+    pub(crate) id: glovebox_core::SandboxId,
+    pub(crate) owned: bool,
+}
+
+/// All groups on this host, with whether their launcher lives.
+pub(crate) fn found_groups(cgroups: &Cgroups) -> Vec<FoundGroup> {
+    cgroups
+        .names()
+        .into_iter()
+        .filter_map(|name| {
+            let (owner, id) = name.split_once('.')?;
+            let (owned, id) = (lives(owner), id.parse().ok()?);
+            Some(FoundGroup { name, id, owned })
+        })
+        .collect()
+}
+
+fn lives(owner: &str) -> bool {
+    let Ok(file) = rustix::fs::open(path(owner), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return false };
+    flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
+}
+
+/// Removes what dead launchers left, and says what it was.
+pub(crate) fn collect_garbage(cgroups: &Cgroups) -> io::Result<Vec<String>> {
+    let mut removed = Vec::new();
+    for found in found_groups(cgroups).into_iter().filter(|found| !found.owned) {
+        let groups = cgroups.named(&found.name);
+        end_processes(&groups)?;
+        if groups.remove() {
+            removed.push(format!("groups of {}", found.id));
+        }
+    }
+    for entry in fs::read_dir(FOLDER).into_iter().flatten().flatten() {
+        let name = entry.file_name().into_string().unwrap_or_default();
+        if let Some(owner) = name.strip_suffix(ENDING)
+            && !lives(owner)
+            && fs::remove_file(entry.path()).is_ok()
+        {
+            removed.push(format!("lock of launcher {owner}"));
+        }
+    }
+    Ok(removed)
+}
+
+/// Ends every process of a dead launcher's groups. A process is signalled only through a descriptor that was opened
+/// while the process was seen in the group both before and after, so that no recycled id is ever hit.
+fn end_processes(groups: &crate::cgroup::Groups) -> io::Result<()> {
+    for side in [Side::Guest, Side::Run] {
+        for _ in 0..1000 {
+            let processes = groups.processes(side);
+            if processes.is_empty() {
+                break;
+            }
+            for pid in processes {
+                let Some(process) = Pid::from_raw(pid) else { continue };
+                let Ok(descriptor) = pidfd_open(process, PidfdFlags::empty()) else { continue };
+                if groups.processes(side).contains(&pid) {
+                    let _ = pidfd_send_signal(&descriptor, Signal::KILL);
+                    wait_for_end(&descriptor);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Waits until a process is over, but not for ever: one that cannot die is left for the next collection.
+fn wait_for_end(descriptor: &OwnedFd) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let limit = Timespec { tv_sec: 2, tv_nsec: 0 };
+    let _ = poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&limit));
+}

@@ -1,0 +1,114 @@
+//! What backend and launcher say to each other.
+
+use std::io;
+
+use glovebox_core::{Error, ErrorCode, Layer, SandboxId};
+use serde::{Deserialize, Serialize};
+
+/// Everything about a sandbox that the launcher needs, as plain values.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    /// What the programs themselves may use.
+    pub(crate) memory: u64,
+    pub(crate) pids: u64,
+    pub(crate) cpus: f64,
+    pub(crate) disk: u64,
+    pub(crate) inodes: u64,
+    pub(crate) open_files: u64,
+    pub(crate) host_network: bool,
+    pub(crate) workspace: Option<PlannedMount>,
+    pub(crate) workspace_overlay: bool,
+    pub(crate) mounts: Vec<PlannedMount>,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+impl Plan {
+    /// The kernel's hard limit on the commands' group. What is written inside lives in memory, so it counts too; a
+    /// watch holds the programs' own share to `memory` (see `watch`).
+    pub(crate) fn group_memory(&self) -> u64 {
+        self.memory.saturating_add(self.disk).min(i64::MAX as u64)
+    }
+
+    /// Whether programs can write to a file system that has no size limit of its own.
+    pub(crate) fn writes_to_host(&self) -> bool {
+        let workspace = self.workspace.as_ref().filter(|_| !self.workspace_overlay);
+        self.mounts.iter().chain(workspace).any(|mount| !mount.read_only)
+    }
+}
+
+/// A host file or folder to mount.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct PlannedMount {
+    /// Absolute path on the host.
+    pub(crate) source: String,
+    /// Absolute path inside.
+    pub(crate) target: String,
+    pub(crate) read_only: bool,
+}
+
+/// What a backend asks of its launcher. A socket for the answer comes along.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Order {
+    Create { id: SandboxId, plan: Box<Plan> },
+    Destroy { id: SandboxId },
+}
+
+/// What the launcher answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    /// Descriptors come along in this order: channel, process, store, disk watch if any.
+    Created { guest_pid: i32, group: String, present: Vec<Layer>, watch: bool },
+    Destroyed,
+    Failed(Failure),
+}
+
+/// A step that failed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Failure {
+    /// What was being done.
+    pub(crate) step: String,
+    /// The kernel's error number, or 0.
+    pub(crate) errno: i32,
+}
+
+impl Failure {
+    pub(crate) fn new(step: impl Into<String>, error: &io::Error) -> Self {
+        Failure { step: step.into(), errno: error.raw_os_error().unwrap_or(0) }
+    }
+
+    /// The error that a caller sees.
+    pub(crate) fn into_error(self) -> Error {
+        let reason = io::Error::from_raw_os_error(self.errno);
+        let code = if self.step.starts_with("mount ") { ErrorCode::InvalidMount } else { ErrorCode::SandboxSetup };
+        Error::new(code, format!("the sandbox could not be made: {}", self.step)).because(reason)
+    }
+}
+
+/// Names a step for errors.
+pub(crate) fn step<T>(name: &str, result: Result<T, impl Into<io::Error>>) -> Result<T, Failure> {
+    result.map_err(|error| Failure::new(name, &error.into()))
+}
+
+/// The mounts that the guest attaches; the descriptor of each comes along.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct MountOrders {
+    /// Where each goes; the first is the root itself.
+    pub(crate) targets: Vec<String>,
+}
+
+/// What the guest says when its part is done.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum GuestReport {
+    Ready(Report),
+    Failed(Failure),
+}
+
+/// What only the processes inside can know of their isolation; the host checks the rest itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) keyring: bool,
+    pub(crate) masked_proc: bool,
+    pub(crate) landlock: bool,
+    pub(crate) rlimits: bool,
+}

@@ -1,0 +1,254 @@
+//! The seccomp filter: an allow list of system calls, compiled to a short program.
+//!
+//! Theory of operation. Each system call number has a verdict: allowed, refused with EPERM (calls that exist and that
+//! a sandbox must not make), or unknown and answered with ENOSYS, so that programs fall back as they would on an
+//! older kernel. Numbers with the same verdict form ranges, and the program finds the range of a number by binary
+//! search: at most a dozen instructions, where a list has hundreds. That matters at installation, not only per
+//! call: the kernel runs the program once for every number to fill its bitmap of always-allowed calls.
+//!
+//! A few calls are looked at more closely: `clone` may make no namespaces, `socket` only families that need no
+//! privilege, `personality` only the harmless ones, `ioctl` no terminal injection. `clone3` hides its flags behind a
+//! pointer that a filter cannot read, so it is answered with ENOSYS and every C library falls back to `clone`.
+//! Calls through a foreign table (32-bit, x32) end the process or do not exist.
+
+mod table;
+
+use libc::sock_filter;
+
+#[cfg(target_arch = "x86_64")]
+const ARCH: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const ARCH: u32 = 0xc000_00b7;
+
+const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
+const AND: u16 = 0x54; // BPF_ALU | BPF_AND | BPF_K
+const EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+const AT_LEAST: u16 = 0x35; // BPF_JMP | BPF_JGE | BPF_K
+const GO: u16 = 0x05; // BPF_JMP | BPF_JA
+const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+
+const ALLOW: u32 = 0x7fff_0000;
+const ERRNO: u32 = 0x0005_0000;
+const KILL_PROCESS: u32 = 0x8000_0000;
+
+const OFFSET_NUMBER: u32 = 0;
+const OFFSET_ARCH: u32 = 4;
+
+/// What happens to a system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Allow,
+    Refuse,
+    Unknown,
+    /// Decided by its arguments; the index of the check.
+    Check(usize),
+}
+
+/// A look at one argument: `(low word & mask)` must be in the list, or must not be.
+struct Check {
+    number: i64,
+    argument: u32,
+    mask: u32,
+    values: &'static [u32],
+    /// What happens when the masked argument is in the list; the other thing happens otherwise.
+    listed: Listed,
+    /// A further value that is allowed when another argument, by its index, has exactly one value.
+    refined: Option<(u32, u32, u32)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Listed {
+    Allowed,
+    Refused,
+}
+
+/// Compiles the filter. The result does not depend on the host, so it is made once, before anything is forked.
+pub(crate) fn compile() -> Vec<sock_filter> {
+    let ranges = ranges();
+    let mut program = vec![
+        load(OFFSET_ARCH),
+        jump(EQUAL, ARCH, 1, 0),
+        ret(KILL_PROCESS),
+        load(OFFSET_NUMBER),
+    ];
+    search(&ranges, &mut program);
+    program
+}
+
+/// The first number of each range and its verdict.
+fn ranges() -> Vec<(u32, Verdict)> {
+    let mut ranges: Vec<(u32, Verdict)> = Vec::new();
+    for number in 0..=table::HIGHEST + 1 {
+        let verdict = verdict(i64::from(number));
+        if ranges.last().is_none_or(|(_, last)| *last != verdict) {
+            ranges.push((number, verdict));
+        }
+    }
+    ranges
+}
+
+fn verdict(number: i64) -> Verdict {
+    if let Some(index) = table::CHECKS.iter().position(|check| check.number == number) {
+        Verdict::Check(index)
+    } else if table::ALLOWED.contains(&number) {
+        Verdict::Allow
+    } else if table::REFUSED.contains(&number) {
+        Verdict::Refuse
+    } else {
+        Verdict::Unknown
+    }
+}
+
+/// Emits a binary search over the ranges. Both halves follow their comparison, so jumps only go forward, and an
+/// unconditional jump carries the long distance that a conditional one cannot.
+fn search(ranges: &[(u32, Verdict)], program: &mut Vec<sock_filter>) {
+    if let [(_, verdict)] = ranges {
+        emit(*verdict, program);
+        return;
+    }
+    let (low, high) = ranges.split_at(ranges.len() / 2);
+    let at = program.len();
+    program.push(jump(AT_LEAST, high[0].0, 0, 1));
+    program.push(sock_filter { code: GO, jt: 0, jf: 0, k: 0 });
+    search(low, program);
+    program[at + 1].k = (program.len() - at - 2) as u32;
+    search(high, program);
+}
+
+fn emit(verdict: Verdict, program: &mut Vec<sock_filter>) {
+    match verdict {
+        Verdict::Allow => program.push(ret(ALLOW)),
+        Verdict::Refuse => program.push(ret(ERRNO | libc::EPERM as u32)),
+        Verdict::Unknown => program.push(ret(ERRNO | libc::ENOSYS as u32)),
+        Verdict::Check(index) => emit_check(&table::CHECKS[index], program),
+    }
+}
+
+fn emit_check(check: &Check, program: &mut Vec<sock_filter>) {
+    let refuse = ret(ERRNO | libc::EPERM as u32);
+    let (listed, other) = match check.listed {
+        Listed::Allowed => (ret(ALLOW), refuse),
+        Listed::Refused => (refuse, ret(ALLOW)),
+    };
+    program.push(load(16 + 8 * check.argument));
+    program.push(sock_filter { code: AND, jt: 0, jf: 0, k: check.mask });
+    for (i, value) in check.values.iter().enumerate() {
+        let to_listed = check.values.len() - i + if check.refined.is_some() { 4 } else { 0 };
+        program.push(jump(EQUAL, *value, to_listed as u8, 0));
+    }
+    if let Some((value, argument, required)) = check.refined {
+        program.push(jump(EQUAL, value, 0, 3));
+        program.push(load(16 + 8 * argument));
+        program.push(jump(EQUAL, required, 2, 0));
+        program.push(refuse);
+    }
+    program.push(other);
+    program.push(listed);
+}
+
+fn load(offset: u32) -> sock_filter {
+    sock_filter { code: LOAD, jt: 0, jf: 0, k: offset }
+}
+
+fn jump(code: u16, k: u32, jt: u8, jf: u8) -> sock_filter {
+    sock_filter { code, jt, jf, k }
+}
+
+fn ret(k: u32) -> sock_filter {
+    sock_filter { code: RETURN, jt: 0, jf: 0, k }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Runs a program as the kernel would.
+    fn run(program: &[sock_filter], arch: u32, number: u32, arguments: [u32; 6]) -> u32 {
+        let (mut at, mut a) = (0, 0u32);
+        loop {
+            let i = program[at];
+            at += 1;
+            match i.code {
+                LOAD => {
+                    a = match i.k {
+                        OFFSET_NUMBER => number,
+                        OFFSET_ARCH => arch,
+                        offset => arguments[(offset as usize - 16) / 8],
+                    }
+                }
+                AND => a &= i.k,
+                EQUAL => at += usize::from(if a == i.k { i.jt } else { i.jf }),
+                AT_LEAST => at += usize::from(if a >= i.k { i.jt } else { i.jf }),
+                GO => at += i.k as usize,
+                RETURN => return i.k,
+                other => panic!("instruction {other}"),
+            }
+        }
+    }
+
+    fn call(number: i64, arguments: [u32; 6]) -> u32 {
+        run(&compile(), ARCH, number as u32, arguments)
+    }
+
+    const EPERM: u32 = ERRNO | libc::EPERM as u32;
+    const ENOSYS: u32 = ERRNO | libc::ENOSYS as u32;
+
+    #[test]
+    fn every_number_gets_the_verdict_of_the_tables() {
+        let program = compile();
+        for number in 0..1000u32 {
+            let got = run(&program, ARCH, number, [0; 6]);
+            match verdict(i64::from(number)) {
+                Verdict::Allow => assert_eq!(got, ALLOW, "{number}"),
+                Verdict::Refuse => assert_eq!(got, EPERM, "{number}"),
+                Verdict::Unknown => assert_eq!(got, ENOSYS, "{number}"),
+                Verdict::Check(_) => {}
+            }
+        }
+    }
+
+    #[test]
+    fn no_call_is_in_two_tables_and_the_program_is_short() {
+        assert!(table::ALLOWED.iter().all(|n| !table::REFUSED.contains(n)));
+        assert!(table::CHECKS.iter().all(|c| !table::REFUSED.contains(&c.number)));
+        assert!(compile().len() < 400, "{}", compile().len());
+    }
+
+    #[test]
+    fn foreign_tables_are_not_served() {
+        assert_eq!(run(&compile(), 0x4000_0003, 4, [0; 6]), KILL_PROCESS);
+        assert_eq!(call(0x4000_0000 | libc::SYS_getpid, [0; 6]), ENOSYS);
+    }
+
+    #[test]
+    fn clone_makes_processes_and_threads_but_no_namespaces() {
+        assert_eq!(call(libc::SYS_clone, [libc::SIGCHLD as u32, 0, 0, 0, 0, 0]), ALLOW);
+        for flag in [libc::CLONE_NEWUSER, libc::CLONE_NEWNS, libc::CLONE_NEWPID, libc::CLONE_NEWNET, libc::CLONE_NEWCGROUP] {
+            assert_eq!(call(libc::SYS_clone, [(flag | libc::SIGCHLD) as u32, 0, 0, 0, 0, 0]), EPERM);
+        }
+        assert_eq!(call(libc::SYS_clone3, [0; 6]), ENOSYS);
+    }
+
+    #[test]
+    fn sockets_are_unix_internet_or_netlink_and_netlink_is_route_only() {
+        for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] {
+            assert_eq!(call(libc::SYS_socket, [family as u32, 1, 0, 0, 0, 0]), ALLOW);
+        }
+        assert_eq!(call(libc::SYS_socket, [libc::AF_NETLINK as u32, 3, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(call(libc::SYS_socket, [libc::AF_NETLINK as u32, 3, 9, 0, 0, 0]), EPERM);
+        for family in [libc::AF_PACKET, libc::AF_VSOCK, libc::AF_ALG, libc::AF_BLUETOOTH, libc::AF_XDP] {
+            assert_eq!(call(libc::SYS_socket, [family as u32, 1, 0, 0, 0, 0]), EPERM);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_argument_makes_a_refused_call_pass(number in 0u32..600, arguments: [u32; 6]) {
+            let got = run(&compile(), ARCH, number, arguments);
+            if verdict(i64::from(number)) != Verdict::Allow && !matches!(verdict(i64::from(number)), Verdict::Check(_)) {
+                prop_assert_ne!(got, ALLOW);
+            }
+        }
+    }
+}

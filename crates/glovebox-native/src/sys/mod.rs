@@ -1,0 +1,240 @@
+//! System calls that no crate of the field wraps. All `unsafe` of the native backend is below this folder.
+#![allow(unsafe_code)]
+
+mod memory;
+
+use std::{
+    ffi::c_int,
+    io,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
+};
+
+use rustix::process::Pid;
+use tokio::io::{Interest, unix::AsyncFd};
+
+pub(crate) use memory::{clean_slate, set_name};
+
+/// Arguments of `clone3`, as the kernel defines them.
+#[repr(C)]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+/// Which side of a fork this is.
+pub(crate) enum Forked {
+    /// The new process.
+    Child,
+    /// The old one, with the new one's id and a descriptor that means it and never another.
+    Parent { pid: Pid, pidfd: OwnedFd },
+}
+
+/// Forks with new namespaces. The caller must be single-threaded: the child goes on in a copy of all memory, in which
+/// a lock that another thread held would stay locked.
+pub(crate) fn fork_with(namespaces: u64) -> io::Result<Forked> {
+    let mut pidfd: RawFd = -1;
+    let mut args = CloneArgs {
+        flags: namespaces | libc::CLONE_PIDFD as u64,
+        pidfd: (&raw mut pidfd) as u64,
+        exit_signal: libc::SIGCHLD as u64,
+        ..CloneArgs::default()
+    };
+    // SAFETY: a fork-like clone3 without a stack of its own; the arguments are initialised and of the stated size. The
+    // child continues here with a copy of the single-threaded caller's memory.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<CloneArgs>()) };
+    match pid {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Forked::Child),
+        _ => {
+            // SAFETY: the kernel stored a new descriptor here that nobody else owns.
+            let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+            let pid = Pid::from_raw(pid as c_int).expect("the kernel returned a process id");
+            Ok(Forked::Parent { pid, pidfd })
+        }
+    }
+}
+
+/// Ends this process at once, without running destructors or exit handlers of the process it was forked from.
+pub(crate) fn exit_now(code: c_int) -> ! {
+    // SAFETY: `_exit` is always sound.
+    unsafe { libc::_exit(code) }
+}
+
+/// Flags of `mount_setattr`, of which rustix has only the recursive forms missing.
+#[repr(C)]
+struct MountAttr {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    userns: u64,
+}
+
+const MOUNT_ATTR_RDONLY: u64 = 0x1;
+const MOUNT_ATTR_NOSUID: u64 = 0x2;
+const MOUNT_ATTR_NODEV: u64 = 0x4;
+const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
+const AT_RECURSIVE: c_int = 0x8000;
+
+/// Makes a tree of mounts read-only if asked, always nosuid and nodev, and shifts its owners by a user namespace.
+pub(crate) fn seal_tree(tree: BorrowedFd<'_>, read_only: bool, idmap: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let attr = MountAttr {
+        set: MOUNT_ATTR_NOSUID
+            | MOUNT_ATTR_NODEV
+            | if read_only { MOUNT_ATTR_RDONLY } else { 0 }
+            | if idmap.is_some() { MOUNT_ATTR_IDMAP } else { 0 },
+        clear: 0,
+        propagation: 0,
+        userns: idmap.map_or(0, |fd| fd.as_raw_fd() as u64),
+    };
+    // SAFETY: the path is an empty C string, the attributes are initialised and of the stated size.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | AT_RECURSIVE,
+            &raw const attr,
+            size_of::<MountAttr>(),
+        )
+    };
+    check(result)
+}
+
+/// Joins a new, empty session keyring.
+pub(crate) fn new_session_keyring() -> io::Result<()> {
+    const KEYCTL_JOIN_SESSION_KEYRING: c_int = 1;
+    // SAFETY: a null name asks for an anonymous keyring; nothing is read through it.
+    check(unsafe { libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, std::ptr::null::<u8>()) })
+}
+
+/// Moves this process into new namespaces.
+pub(crate) fn unshare(flags: c_int) -> io::Result<()> {
+    // SAFETY: only namespaces are unshared, no memory or descriptor table.
+    check(unsafe { libc::unshare(flags) }.into())
+}
+
+/// Installs a seccomp filter on this process.
+pub(crate) fn install_filter(program: &[libc::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
+    // SAFETY: the kernel copies the program, whose length is stated, before the call returns.
+    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) })
+}
+
+/// Makes all file accesses of this process those of another user, for good.
+pub(crate) fn set_file_ids(uid: u32, gid: u32) -> io::Result<()> {
+    // SAFETY: plain numbers. Both calls return the former id and never fail, so the result is asked for again.
+    let now = unsafe {
+        libc::setfsgid(gid);
+        libc::setfsuid(uid);
+        (libc::setfsuid(u32::MAX), libc::setfsgid(u32::MAX))
+    };
+    if now == (uid as c_int, gid as c_int) { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+/// Sets user and group ids, real, effective and saved, and drops all further groups.
+pub(crate) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
+    // SAFETY: plain numbers; the empty list of groups is never read.
+    unsafe {
+        check(libc::setgroups(0, std::ptr::null()).into())?;
+        check(libc::setresgid(gid, gid, gid).into())?;
+        check(libc::setresuid(uid, uid, uid).into())
+    }
+}
+
+/// Brings the loopback interface of this network namespace up.
+pub(crate) fn loopback_up() -> io::Result<()> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    // SAFETY: `ifreq` is plain data that the kernel reads; a zeroed one with a short name is valid.
+    unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        request.ifr_name[..2].copy_from_slice(&[b'l' as libc::c_char, b'o' as libc::c_char]);
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+        check(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request).into())
+    }
+}
+
+/// Ignores signals that a terminal or an init system sends to whole groups of processes.
+pub(crate) fn ignore_group_signals() {
+    // Children are reaped by the kernel; their ends are seen through process descriptors.
+    for signal in [libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE, libc::SIGTSTP] {
+        // SAFETY: ignoring a signal installs no handler.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
+/// Sends a signal to this process when its parent ends.
+pub(crate) fn die_with_parent() -> io::Result<()> {
+    // SAFETY: plain numbers.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }.into())
+}
+
+/// Keeps other processes of the same user from looking into this one.
+pub(crate) fn not_dumpable() -> io::Result<()> {
+    // SAFETY: plain numbers.
+    check(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) }.into())
+}
+
+/// Takes a capability out of the bounding set, whether or not the kernel knows it.
+pub(crate) fn drop_from_bounding_set(capability: u32) -> io::Result<()> {
+    // SAFETY: plain numbers.
+    match check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability as libc::c_ulong, 0, 0, 0) }.into()) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+        other => other,
+    }
+}
+
+/// Closes every descriptor of this process but one, and puts /dev/null where the standard streams were: a process that
+/// has none would be given their numbers for other things.
+pub(crate) fn keep_only(descriptor: OwnedFd) -> io::Result<OwnedFd> {
+    use rustix::fs::{Mode, OFlags};
+    let kept = rustix::io::fcntl_dupfd_cloexec(descriptor, 3)?;
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    let number = kept.into_raw_fd();
+    let _ = null.into_raw_fd();
+    close_all_but(&[number])?;
+    Ok(adopt(number))
+}
+
+/// Closes every descriptor but the standard streams and those in the sorted list.
+pub(crate) fn close_all_but(keep: &[RawFd]) -> io::Result<()> {
+    let mut from = 3;
+    for &fd in keep.iter().chain([&c_int::MAX]) {
+        if fd > from {
+            // SAFETY: the descriptors closed here have owners in this process only in values that were leaked or are
+            // about to be replaced by exec or exit; the caller sees to it.
+            check(unsafe { libc::syscall(libc::SYS_close_range, from, fd - 1, 0) })?;
+        }
+        from = fd.saturating_add(1);
+    }
+    Ok(())
+}
+
+/// Registers a descriptor with the runtime.
+pub(crate) fn register(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` holds one descriptor for its whole life, and it is never replaced within the `AsyncFd`.
+    Ok(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE)? })
+}
+
+/// Takes a descriptor by its number, after [`close_all_but`] kept it.
+pub(crate) fn adopt(fd: RawFd) -> OwnedFd {
+    // SAFETY: callers pass numbers that they kept open and whose former owner was leaked.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+fn check(result: libc::c_long) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,156 @@
+//! Watches over limits that no single kernel setting holds.
+//!
+//! Memory. Files that are written inside live in memory and are counted in the commands' group, whose hard limit is
+//! therefore memory + disk. The programs' own share is what is in use, less the store, less cache that the kernel can
+//! take back. The share is looked at when it could next have reached the limit, given how fast memory can be touched;
+//! once it is over, the hard limit is lowered to what is in use, so that the next page makes the kernel choose a victim
+//! and count it. The kernel's own notices of crossed thresholds are not used: asking for one waits for a grace period,
+//! which costs more than the rest of a short run.
+//!
+//! Disk. A workspace or mount that is written in place lies on a file system of the host. A small process adds up
+//! what is in it, again and again, and tells when it has grown by more than the limit.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{AtFlags, Dir, FileType, Mode, OFlags},
+};
+
+use crate::{
+    cgroup::MemoryFiles,
+    plan::Plan,
+    store,
+    sys::{self, Forked},
+    wire,
+};
+
+/// No machine touches new memory faster than this, in bytes a millisecond.
+const FASTEST: u64 = 8 << 20;
+/// Looks are never closer together, nor further apart.
+const SOONEST: Duration = Duration::from_millis(2);
+const LATEST: Duration = Duration::from_secs(1);
+
+/// A watch over the memory of one sandbox.
+pub(crate) struct MemoryWatch {
+    files: MemoryFiles,
+    limit: u64,
+    next: Option<Instant>,
+}
+
+impl MemoryWatch {
+    /// Starts a watch over a group that is still empty.
+    pub(crate) fn start(files: MemoryFiles, limit: u64) -> Self {
+        MemoryWatch { files, limit, next: Some(Instant::now() + pause(limit)) }
+    }
+
+    /// When to look next; never again once the limit was lowered.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// Looks.
+    pub(crate) fn look(&mut self, store: BorrowedFd<'_>) -> io::Result<()> {
+        self.next = None;
+        let stored = store::fullness(store)?.used_bytes;
+        let mut share = self.files.usage()?.saturating_sub(stored);
+        if share > self.limit {
+            share = share.saturating_sub(self.files.cache()?);
+        }
+        if share > self.limit {
+            return self.files.clamp();
+        }
+        self.next = Some(Instant::now() + pause(self.limit - share));
+        Ok(())
+    }
+}
+
+/// How long it takes at least to touch this much memory.
+fn pause(bytes: u64) -> Duration {
+    Duration::from_millis(bytes / FASTEST).clamp(SOONEST, LATEST)
+}
+
+/// How long the disk watch rests between two looks.
+const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+/// A look is given up at this many entries; the tree is then taken as it was.
+const MOST_ENTRIES: usize = 1_000_000;
+const DEEPEST: usize = 128;
+
+/// Starts a process that watches folders of the host which programs inside can write. The descriptor becomes readable
+/// when they have grown by more than the disk limit. The process ends when the other side of `life` is closed.
+pub(crate) fn start_disk_watch(plan: &Plan) -> io::Result<(OwnedFd, OwnedFd)> {
+    let folders: Vec<&str> = plan
+        .mounts
+        .iter()
+        .chain(plan.workspace.as_ref().filter(|_| !plan.workspace_overlay))
+        .filter(|mount| !mount.read_only)
+        .map(|mount| mount.source.as_str())
+        .collect();
+    let open = |path: &&str| rustix::fs::open(*path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let folders = folders.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let before: u64 = folders.iter().map(size).sum();
+    let (tell, told) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map(|(r, w)| (w, r))?;
+    let (life, alive) = wire::stream_pair()?;
+    match sys::fork_with(0)? {
+        Forked::Child => {
+            drop((told, life));
+            sys::set_name("glovebox-watch");
+            let mut keep: Vec<_> = folders.iter().chain([&tell, &alive]).map(AsRawFd::as_raw_fd).collect();
+            keep.sort_unstable();
+            let _ = sys::close_all_but(&keep);
+            watch_folders(&folders, before.saturating_add(plan.disk), &tell, &alive);
+            sys::exit_now(0)
+        }
+        Forked::Parent { .. } => Ok((told, life)),
+    }
+}
+
+fn watch_folders(folders: &[OwnedFd], most: u64, tell: &OwnedFd, alive: &OwnedFd) {
+    loop {
+        let ended = poll(&mut [PollFd::new(alive, PollFlags::IN)], Some(&REST));
+        if ended != Ok(0) {
+            return;
+        }
+        if folders.iter().map(size).sum::<u64>() > most {
+            let _ = rustix::io::write(tell, b"!");
+            return;
+        }
+    }
+}
+
+/// Bytes that a file or a folder with all below it takes on disk. No link is followed.
+fn size(place: &OwnedFd) -> u64 {
+    let mut left = MOST_ENTRIES;
+    let Ok(stat) = rustix::fs::fstat(place) else { return 0 };
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+        return stat.st_blocks as u64 * 512;
+    }
+    match rustix::fs::openat(place, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(folder) => size_below(&folder, 0, &mut left),
+        Err(_) => 0,
+    }
+}
+
+fn size_below(folder: &OwnedFd, depth: usize, left: &mut usize) -> u64 {
+    let Ok(entries) = Dir::read_from(folder) else { return 0 };
+    let mut sum = 0;
+    for entry in entries.flatten() {
+        if [c".", c".."].contains(&entry.file_name()) || *left == 0 {
+            continue;
+        }
+        *left -= 1;
+        let Ok(stat) = rustix::fs::statat(folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        sum += stat.st_blocks as u64 * 512;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory && depth < DEEPEST {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            if let Ok(inner) = rustix::fs::openat(folder, entry.file_name(), flags, Mode::empty()) {
+                sum += size_below(&inner, depth + 1, left);
+            }
+        }
+    }
+    sum
+}

@@ -1,0 +1,42 @@
+//! What host and guest say to each other.
+//!
+//! The channel is HTTP/2 on one byte stream; the host is the client. Each request is a `POST` to one of the
+//! [`path`]s. Bodies in both directions are rows of [`Frame`]s. Every size is bounded here, on both sides: the
+//! guest is a hostile witness, and whatever it sends past a bound makes its sandbox fail.
+
+mod frame;
+mod message;
+
+pub use frame::{Decoder, Frame, FrameError, FrameKind, MAX_PAYLOAD};
+pub use message::{ArtifactQuery, Exited, FileEntry, FileKind, Resize, Signal, StartFailed, StartRun, Started};
+
+/// Version of this protocol; the first thing that the guest says.
+pub const VERSION: u32 = 1;
+
+/// Request paths.
+pub mod path {
+    /// Starts a command; the body carries its input, the answer its output and end.
+    pub const RUN: &str = "/run";
+    /// Writes files; the body carries them.
+    pub const PUT: &str = "/put";
+    /// Reads the files that match a query; the answer carries them.
+    pub const FETCH: &str = "/fetch";
+    /// Sends a signal to a run. A stream of its own, because the run's may be full of input that nobody reads.
+    pub const SIGNAL: &str = "/signal";
+}
+
+/// Bounds of the HTTP/2 connection.
+pub mod bound {
+    /// Streams at one time.
+    pub const STREAMS: u32 = 4096;
+    /// Bytes under way on one stream.
+    pub const STREAM_WINDOW: u32 = 256 * 1024;
+    /// Bytes under way on the connection.
+    pub const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
+    /// Bytes of one HTTP/2 frame.
+    pub const FRAME: u32 = 128 * 1024;
+    /// Bytes of all headers of a request.
+    pub const HEADERS: u32 = 16 * 1024;
+    /// Bytes that one read of a pipe or file takes.
+    pub const CHUNK: usize = 64 * 1024;
+}

@@ -1,0 +1,97 @@
+//! A case: a sentence and the function that proves it.
+
+use std::{future::Future, path::PathBuf, pin::Pin};
+
+use glovebox_core::Features;
+
+use crate::World;
+
+/// The future of a case.
+pub type Proof = Pin<Box<dyn Future<Output = ()>>>;
+
+/// One thing that a backend must do.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// The file of cases that it belongs to.
+    pub group: &'static str,
+    /// The function's name; with its underscores as spaces it is the case's sentence.
+    pub function: &'static str,
+    /// Without what the case is skipped.
+    pub needs: Option<Need>,
+    /// Whether the sandbox is ended by a drop, which does not wait: leftovers are then looked for with patience.
+    pub ends_in_background: bool,
+    /// Proves it; a panic is a failure.
+    pub prove: fn(World) -> Proof,
+}
+
+impl Case {
+    /// A case without a name that needs nothing, waits for its end and proves nothing: what each case starts from.
+    pub(crate) const ALWAYS: Case =
+        Case { group: "", function: "", needs: None, ends_in_background: false, prove: |_| Box::pin(async {}) };
+
+    /// The sentence.
+    pub fn name(&self) -> String {
+        self.function.replace('_', " ")
+    }
+}
+
+/// Something that not every backend or host has.
+#[derive(Clone, Copy, Debug)]
+pub enum Need {
+    /// A feature by the name of its field.
+    Feature(&'static str, fn(&Features) -> bool),
+    /// A program of the host's own toolchains.
+    Program(&'static str),
+}
+
+impl Need {
+    /// What is missing, or nothing when the need is met.
+    pub fn missing(&self, features: &Features) -> Option<String> {
+        match self {
+            Need::Feature(_, has) if has(features) => None,
+            Need::Feature(name, _) => Some(format!("the backend does not declare {name}")),
+            Need::Program(name) if is_on_host(name) => None,
+            Need::Program(name) => Some(format!("the host has no {name}")),
+        }
+    }
+}
+
+/// Whether the folders that the image `host` shows hold a program.
+fn is_on_host(program: &str) -> bool {
+    ["/usr/local/bin", "/usr/bin", "/bin"].iter().any(|folder| PathBuf::from(folder).join(program).exists())
+}
+
+/// Lists the cases of a file: `cases!["limits": one, two needs(cgroup_limits), three program("node"), …]`.
+macro_rules! cases {
+    ($group:literal: $($function:ident $($condition:ident ($($what:tt)*))?),+ $(,)?) => {
+        pub(super) const CASES: &[crate::Case] = &[
+            $(crate::Case {
+                group: $group,
+                function: stringify!($function),
+                prove: |world| Box::pin($function(world)),
+                ..crate::case::condition!($($condition $($what)*)?)
+            }),+
+        ];
+    };
+}
+
+/// The part of a [`Case`] that says when it can run and how it ends.
+macro_rules! condition {
+    () => {
+        crate::Case::ALWAYS
+    };
+    (needs $feature:ident) => {
+        crate::Case {
+            needs: Some(crate::Need::Feature(stringify!($feature), |features| features.$feature)),
+            ..crate::Case::ALWAYS
+        }
+    };
+    (program $program:literal) => {
+        crate::Case { needs: Some(crate::Need::Program($program)), ..crate::Case::ALWAYS }
+    };
+    (ends_in_background) => {
+        crate::Case { ends_in_background: true, ..crate::Case::ALWAYS }
+    };
+}
+
+pub(crate) use {cases, condition};

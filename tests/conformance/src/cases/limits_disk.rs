@@ -1,0 +1,95 @@
+//! Bytes and files of all that can be written.
+
+use std::{fs, path::Path};
+
+use glovebox_core::{Enforcement, LimitKind, Outcome, WorkspaceMode};
+
+use crate::{World, case::cases};
+
+const MIB: u64 = 1 << 20;
+/// A backend may give the sandbox's own folders room of their own, which a program can use as well.
+const SLACK_BYTES: u64 = 256 << 10;
+const SLACK_FILES: u64 = 128;
+const WRITABLE: [&str; 5] = ["/workspace/agent_workspace", "/workspace/outputs", "/tmp", "/dev/shm", "/home/user"];
+
+cases!["limits":
+    the_disk_limit_holds_in_every_folder_that_can_be_written needs(disk_limit),
+    all_folders_that_can_be_written_share_one_disk_limit needs(disk_limit),
+    the_number_of_files_is_limited_in_every_folder needs(disk_limit),
+    a_full_disk_that_the_program_survives_is_a_limit_that_was_hit needs(disk_limit),
+    room_that_is_freed_can_be_used_again needs(disk_limit),
+    an_overlay_workspace_is_under_the_disk_limit needs(disk_limit),
+    a_file_in_a_read_write_workspace_cannot_outgrow_the_disk_limit needs(disk_limit),
+    a_read_write_workspace_that_outgrows_the_disk_limit_is_watched_and_ended needs(disk_limit),
+];
+
+async fn the_disk_limit_holds_in_every_folder_that_can_be_written(w: World) {
+    for folder in WRITABLE {
+        let run = w.sandbox().disk("16m").probe(&format!("fill-disk {folder}/file")).await;
+        let run = run.expect_outcome(&Outcome::DiskFull { code: 1 });
+        assert_eq!(run.fact("stopped"), "ENOSPC", "{folder}");
+        let wrote = run.number("wrote");
+        assert!((12 * MIB..=16 * MIB + SLACK_BYTES).contains(&wrote), "{wrote} bytes fitted into {folder}");
+    }
+}
+
+async fn all_folders_that_can_be_written_share_one_disk_limit(w: World) {
+    let line = "for d in . ../outputs /tmp /dev/shm /home/user; do $P write-file $d/x 4 || exit 9; done";
+    w.sandbox().disk("32m").sh_with_probe(line).await.expect_exit(0);
+    w.sandbox().disk("16m").sh_with_probe(line).await.expect_outcome(&Outcome::DiskFull { code: 9 });
+}
+
+async fn the_number_of_files_is_limited_in_every_folder(w: World) {
+    for folder in WRITABLE {
+        let run = w.sandbox().inodes(300).probe(&format!("fill-inodes {folder}")).await;
+        let run = run.expect_outcome(&Outcome::DiskFull { code: 1 });
+        assert_eq!(run.fact("stopped"), "ENOSPC", "{folder}");
+        let made = run.number("made");
+        assert!((200..=300 + SLACK_FILES).contains(&made), "{made} files fitted into {folder}");
+    }
+}
+
+async fn a_full_disk_that_the_program_survives_is_a_limit_that_was_hit(w: World) {
+    let run = w.sandbox().disk("8m").sh_with_probe("$P fill-disk file; true").await.expect_exit(0);
+    run.expect_limit_hit(LimitKind::Disk, true);
+}
+
+async fn room_that_is_freed_can_be_used_again(w: World) {
+    let line = "for i in 1 2 3 4; do $P write-file file 12 || exit 1; rm file; done";
+    let run = w.sandbox().disk("16m").sh_with_probe(line).await.expect_exit(0);
+    run.expect_limit_hit(LimitKind::Disk, false);
+}
+
+async fn an_overlay_workspace_is_under_the_disk_limit(w: World) {
+    let folder = w.folder("project");
+    fs::write(folder.join("old"), "old").expect("the host writes");
+    let run = w.sandbox().workspace(&folder, WorkspaceMode::Overlay).disk("16m").probe("fill-disk new").await;
+    let run = run.expect_outcome(&Outcome::DiskFull { code: 1 });
+    assert!(run.number("wrote") <= 16 * MIB + SLACK_BYTES, "{}", run.story());
+    assert!(!folder.join("new").exists());
+}
+
+async fn a_file_in_a_read_write_workspace_cannot_outgrow_the_disk_limit(w: World) {
+    let folder = w.folder("project");
+    let setup = w.sandbox().workspace(&folder, WorkspaceMode::ReadWrite).disk("8m");
+    let run = setup.probe("write-file large 64").await;
+    assert_ne!(run.outcome, Outcome::Exited { code: 0 }, "{}", run.story());
+    let size = fs::metadata(folder.join("large")).map_or(0, |file| file.len());
+    assert!(size <= 8 * MIB, "the file has {size} bytes");
+}
+
+async fn a_read_write_workspace_that_outgrows_the_disk_limit_is_watched_and_ended(w: World) {
+    let folder = w.folder("project");
+    let line = "i=0; while :; do head -c 2m /dev/zero > f$i; i=$((i+1)); sleep 0.01; done";
+    let setup = w.sandbox().workspace(&folder, WorkspaceMode::ReadWrite).disk("16m").timeout("20s");
+    let run = setup.sh(line).await;
+    assert!(matches!(run.outcome, Outcome::DiskFull { .. }), "{}", run.story());
+    let enforcement = &run.limits.enforcement;
+    assert!(enforcement.values().any(|by| *by == Enforcement::Watched), "{enforcement:?}");
+    assert!(size_of(&folder) < 512 * MIB, "{} MiB were written", size_of(&folder) / MIB);
+}
+
+fn size_of(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).expect("the host reads").flatten();
+    entries.map(|entry| entry.metadata().map_or(0, |file| file.len())).sum()
+}

@@ -1,0 +1,67 @@
+//! The cases, a file for each group.
+
+mod artifacts;
+mod errors;
+mod files;
+mod io;
+mod languages;
+mod layers;
+mod leaks;
+mod library;
+mod limits_disk;
+mod limits_memory;
+mod limits_output;
+mod limits_processes;
+mod limits_time;
+mod mounts;
+mod network;
+mod ordinary;
+mod outcomes;
+mod refusals;
+mod secrets;
+mod terminal;
+mod workspace;
+
+use crate::Case;
+
+/// Every case, in the order in which they run.
+pub fn all() -> impl Iterator<Item = Case> {
+    [
+        layers::CASES,
+        limits_memory::CASES,
+        limits_processes::CASES,
+        limits_disk::CASES,
+        limits_time::CASES,
+        limits_output::CASES,
+        outcomes::CASES,
+        refusals::CASES,
+        ordinary::CASES,
+        leaks::CASES,
+        files::CASES,
+        workspace::CASES,
+        mounts::CASES,
+        artifacts::CASES,
+        io::CASES,
+        errors::CASES,
+        languages::CASES,
+        terminal::CASES,
+        secrets::CASES,
+        network::CASES,
+        library::CASES,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_case_has_a_sentence_of_its_own() {
+        let mut names: Vec<String> = super::all().map(|case| case.name()).collect();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

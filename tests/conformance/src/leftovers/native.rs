@@ -1,0 +1,147 @@
+//! Traces of the native backend: processes below this one, control groups, mounts, files in /run, descriptors.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use super::Traces;
+
+/// Where launchers keep their locks.
+const LAUNCHERS: &str = "/run/glovebox/launchers";
+
+/// A process as /proc shows it.
+struct Process {
+    pid: i32,
+    parent: i32,
+    name: String,
+}
+
+/// Everything of the native backend that is on the host now. The launcher itself is no trace.
+pub(crate) fn traces(launcher: i32) -> Traces {
+    let own = std::process::id() as i32;
+    let owner = owner_name(launcher);
+    let mut things = BTreeSet::new();
+    things.extend(processes_of(own, launcher, &owner));
+    things.extend(groups_of(&owner));
+    things.extend(mounts(own));
+    things.extend(mounts(launcher));
+    things.extend(run_files(&owner));
+    let counts = BTreeMap::from([
+        ("descriptors of this process", descriptors(own)),
+        ("descriptors of the launcher", descriptors(launcher)),
+    ]);
+    Traces { things, counts }
+}
+
+/// Open descriptors of a process.
+fn descriptors(pid: i32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
+
+/// The name that a launcher gives to everything it makes: that of the lock file which it holds.
+fn owner_name(launcher: i32) -> String {
+    let locks = fs::read_to_string("/proc/locks").expect("/proc is there");
+    let is_held = |file: &fs::DirEntry| {
+        let inode = file.metadata().map_or(0, |facts| facts.ino());
+        locks.lines().any(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let place = words.iter().position(|word| *word == "WRITE");
+            place.is_some_and(|at| {
+                words.get(at + 1) == Some(&launcher.to_string().as_str())
+                    && words.get(at + 2).is_some_and(|file| file.ends_with(&format!(":{inode}")))
+            })
+        })
+    };
+    let lock = fs::read_dir(LAUNCHERS).into_iter().flatten().flatten().find(is_held);
+    let name = lock.expect("a living launcher holds its lock").file_name().to_string_lossy().into_owned();
+    name.trim_end_matches(".lock").to_owned()
+}
+
+/// Processes below this one or the launcher, and processes in one of the launcher's control groups.
+fn processes_of(own: i32, launcher: i32, owner: &str) -> Vec<String> {
+    let all = all_processes();
+    let parents: BTreeMap<i32, i32> = all.iter().map(|process| (process.pid, process.parent)).collect();
+    let is_below = |pid: i32| {
+        let mut at = pid;
+        while let Some(parent) = parents.get(&at) {
+            if *parent == own || *parent == launcher {
+                return true;
+            }
+            at = *parent;
+        }
+        false
+    };
+    let is_in_group = |pid: i32| {
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        groups.lines().any(|line| line.contains(&format!("/glovebox/{owner}.")))
+    };
+    all.iter()
+        .filter(|process| process.pid != launcher && process.pid != own)
+        .filter(|process| is_below(process.pid) || is_in_group(process.pid))
+        .map(|process| format!("process {} ({})", process.pid, process.name))
+        .collect()
+}
+
+fn all_processes() -> Vec<Process> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| read_process(entry.file_name().to_str()?.parse().ok()?)).collect()
+}
+
+/// Reads `/proc/PID/stat`: `pid (name) state parent …`. The name may itself hold spaces and brackets.
+fn read_process(pid: i32) -> Option<Process> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (head, tail) = stat.rsplit_once(')')?;
+    let name = head.split_once('(')?.1.to_owned();
+    let parent = tail.split_whitespace().nth(1)?.parse().ok()?;
+    Some(Process { pid, parent, name })
+}
+
+/// Control groups of the sandboxes of a launcher, in every hierarchy.
+fn groups_of(owner: &str) -> Vec<String> {
+    let prefix = format!("{owner}.");
+    let named = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix));
+    glovebox_groups().into_iter().filter(named).map(|path| format!("control group {}", path.display())).collect()
+}
+
+/// All control groups of all launchers.
+pub(crate) fn glovebox_groups() -> Vec<PathBuf> {
+    let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let hierarchies = mountinfo.lines().filter_map(|line| {
+        let (mount, file_system) = line.split_once(" - ")?;
+        file_system.starts_with("cgroup").then(|| mount.split(' ').nth(4))?.map(PathBuf::from)
+    });
+    let mut groups = Vec::new();
+    for hierarchy in hierarchies {
+        collect_groups(&hierarchy.join("glovebox"), &mut groups);
+    }
+    groups
+}
+
+fn collect_groups(folder: &Path, groups: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            groups.push(entry.path());
+            collect_groups(&entry.path(), groups);
+        }
+    }
+}
+
+/// Mounts that a process sees. The empty scratch folder of a launcher, in its own namespace, is part of the launcher;
+/// what is mounted below it is not. Mount ids are left out, because they are used again.
+fn mounts(pid: i32) -> Vec<String> {
+    let mountinfo = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+    let point = |line: &str| line.split(' ').skip(3).take(2).collect::<Vec<_>>().join(" at ");
+    let mounts = mountinfo.lines().map(|line| format!("mount {}", point(line)));
+    mounts.filter(|mount| !mount.ends_with(" at /run/glovebox/scratch")).collect()
+}
+
+/// Files in /run/glovebox, other than the locks of other launchers, which come and go.
+fn run_files(owner: &str) -> Vec<String> {
+    let mut files = Vec::new();
+    super::collect_files(Path::new("/run/glovebox"), &mut files);
+    files.retain(|path| !path.starts_with(LAUNCHERS) || path.contains(owner));
+    files.into_iter().map(|path| format!("file {path}")).collect()
+}

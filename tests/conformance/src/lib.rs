@@ -1,0 +1,25 @@
+//! What every backend must do, as one suite of cases that is run unchanged against each.
+//!
+//! A case is an async function whose name is a sentence. It is written against the engine and knows nothing of the
+//! backend; what a backend leaves on the host, and how to reach into it from outside, is told by a [`Subject`].
+//! A failed expectation is a panic; the suite catches it, and checks for leftovers after every case, failed or not.
+//!
+//! Inside the sandbox the program of `tests/probe` tries things; on the host it plants what must not be reachable.
+
+mod case;
+mod cases;
+mod finished;
+mod leftovers;
+mod reading;
+mod setup;
+pub mod soak;
+mod subject;
+mod suite;
+mod world;
+
+pub use case::{Case, Need, Proof};
+pub use cases::all;
+pub use leftovers::{Leftovers, Traces};
+pub use subject::{NativeSubject, Subject};
+pub use suite::{Options, Summary, run_suite};
+pub use world::{CALLER_MARK, World};

@@ -1,0 +1,139 @@
+//! Runs the conformance suite, or one of the soak tests, against a backend.
+
+use std::{
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::{Command, ExitCode},
+    rc::Rc,
+};
+
+use anyhow::{Context, bail};
+use clap::{Parser, Subcommand};
+use glovebox_conformance::{CALLER_MARK, NativeSubject, Options, Subject, run_suite, soak};
+use glovebox_native::NativeBackend;
+
+/// Runs the conformance suite against a backend.
+#[derive(Parser)]
+#[command(subcommand_precedence_over_arg = true)]
+struct Args {
+    /// The backend.
+    #[arg(long, default_value = "native", global = true)]
+    backend: String,
+    /// Only cases whose group is this, or whose sentence holds it.
+    filter: Option<String>,
+    /// Prints the cases and runs none.
+    #[arg(long)]
+    list: bool,
+    /// Prints one JSON document in place of lines.
+    #[arg(long)]
+    json: bool,
+    /// The program of tests/probe; by default the one beside this program.
+    #[arg(long)]
+    probe: Option<PathBuf>,
+    #[command(subcommand)]
+    soak: Option<Soak>,
+}
+
+/// Long tests, each with a one-line JSON summary.
+#[derive(Subcommand)]
+enum Soak {
+    /// Many runs, one after the other.
+    #[command(name = "soak-runs")]
+    Runs {
+        /// How many.
+        #[arg(long, default_value_t = 1000)]
+        count: usize,
+    },
+    /// Many runs, some at a time.
+    #[command(name = "soak-concurrent")]
+    Concurrent {
+        /// How many.
+        #[arg(long, default_value_t = 200)]
+        count: usize,
+        /// How many at a time.
+        #[arg(long, default_value_t = 20)]
+        at_once: usize,
+    },
+    /// Ends the glovebox process, its launcher or both at random moments, and looks for what is left.
+    #[command(name = "soak-kill")]
+    Kill {
+        /// How many times.
+        #[arg(long, default_value_t = 100)]
+        count: usize,
+        /// The glovebox program.
+        #[arg(long)]
+        glovebox: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("conformance: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether everything held.
+fn run(args: Args) -> anyhow::Result<bool> {
+    if args.list {
+        list();
+        return Ok(true);
+    }
+    if let Some(Soak::Kill { count, glovebox }) = &args.soak {
+        return soak::kill(*count, glovebox);
+    }
+    let _inheritable = become_a_leaky_caller()?;
+    let subject = start_backend(&args.backend)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match args.soak {
+            Some(Soak::Runs { count }) => soak::runs(subject, count).await,
+            Some(Soak::Concurrent { count, at_once }) => soak::concurrent(subject, count, at_once).await,
+            Some(Soak::Kill { .. }) => unreachable!("handled before a backend is started"),
+            None => {
+                let options = Options { filter: args.filter, json: args.json, probe: find_probe(args.probe)? };
+                Ok(run_suite(subject, &options).await?.failed.is_empty())
+            }
+        }
+    })
+}
+
+fn list() {
+    for case in glovebox_conformance::all() {
+        println!("{}: {}", case.group, case.name());
+    }
+}
+
+/// Starts a backend by its name. Must come before any runtime: the launcher is forked from a single thread.
+fn start_backend(name: &str) -> anyhow::Result<Rc<dyn Subject>> {
+    match name {
+        "native" => Ok(Rc::new(NativeSubject::new(NativeBackend::start()?))),
+        other => bail!("there is no backend {other:?} to test; known: native"),
+    }
+}
+
+/// Gives this process what must not be seen inside: a variable in its environment, which needs a new start of this
+/// program, and a descriptor that survives an exec.
+fn become_a_leaky_caller() -> anyhow::Result<std::os::fd::OwnedFd> {
+    let (name, value) = CALLER_MARK;
+    if std::env::var_os(name).is_none() {
+        let error = Command::new(std::env::current_exe()?).args(std::env::args_os().skip(1)).env(name, value).exec();
+        return Err(error).context("this program could not be started again");
+    }
+    let secret = std::fs::File::open("/proc/self/cmdline")?;
+    Ok(rustix::io::dup(&secret)?)
+}
+
+fn find_probe(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    let probe = match given {
+        Some(path) => path,
+        None => std::env::current_exe()?.with_file_name("glovebox-probe"),
+    };
+    probe.canonicalize().with_context(|| {
+        format!("there is no probe at {}; build it with: cargo build -p glovebox-probe", probe.display())
+    })
+}

@@ -1,0 +1,178 @@
+//! Sudden deaths: `glovebox run` is killed at a random moment, together with its launcher or without it. Afterwards
+//! `glovebox gc`, or just the next start, must leave nothing.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use rustix::{
+    process::{Pid, Signal, kill_process},
+    rand::{GetRandomFlags, getrandom},
+};
+use serde_json::json;
+
+use crate::leftovers::glovebox_groups;
+
+/// Programs that are under way when the end comes.
+const WORKLOADS: [&str; 5] = [
+    "sleep 60",
+    "while :; do :; done",
+    "head -c 40000000 /dev/zero > file; sleep 60",
+    "(setsid sleep 60 &) ; (setsid sleep 60 &) ; sleep 60",
+    "yes",
+];
+/// How long the launcher, when it outlives the process that it serves, may take to clean up.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Copy, Debug)]
+enum Victim {
+    Glovebox,
+    Launcher,
+    Both,
+}
+
+/// Whether nothing was left after any death.
+pub fn kill(count: usize, glovebox: &Path) -> anyhow::Result<bool> {
+    let glovebox = glovebox.canonicalize().with_context(|| format!("{} is not there", glovebox.display()))?;
+    let before = remains();
+    let (mut failures, mut slowest) = (Vec::new(), Duration::ZERO);
+    for number in 0..count {
+        let story = die_once(&glovebox, number)?;
+        let start = Instant::now();
+        recover(&glovebox, number)?;
+        let left = wait_until_gone(&before);
+        slowest = slowest.max(start.elapsed());
+        if !left.is_empty() {
+            failures.push(format!("{story}: {}", left.join(", ")));
+        }
+    }
+    let ok = failures.is_empty();
+    let first = &failures[..failures.len().min(5)];
+    println!(
+        "{}",
+        json!({
+            "soak": "soak-kill", "ok": ok, "count": count, "failures": failures.len(), "first_failures": first,
+            "slowest_recovery_ms": slowest.as_millis() as u64,
+        })
+    );
+    Ok(ok)
+}
+
+/// Starts a run and kills it at a random moment. Says what was done.
+fn die_once(glovebox: &Path, number: usize) -> anyhow::Result<String> {
+    let workload = WORKLOADS[random_below(WORKLOADS.len() as u64) as usize];
+    let mut child = Command::new(glovebox)
+        .args(["run", "--", "/bin/sh", "-c", workload])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("glovebox does not start")?;
+    // The random moment is the point of this test; it covers the set-up, which takes a few milliseconds, and the run.
+    let moment = Duration::from_micros(random_below(60_000));
+    std::thread::sleep(moment);
+    let victim = [Victim::Glovebox, Victim::Launcher, Victim::Both][number % 3];
+    end(&mut child, victim)?;
+    Ok(format!("death {number} of {victim:?} after {moment:?} in {workload:?}"))
+}
+
+/// Kills, and waits until the glovebox process is gone.
+fn end(child: &mut Child, victim: Victim) -> anyhow::Result<()> {
+    let glovebox = child.id() as i32;
+    let launcher = first_child(glovebox);
+    let kill = |pid: i32| {
+        // The victim may have ended by itself at this very moment.
+        let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::KILL));
+    };
+    if matches!(victim, Victim::Launcher | Victim::Both)
+        && let Some(launcher) = launcher
+    {
+        kill(launcher);
+    }
+    if matches!(victim, Victim::Glovebox | Victim::Both) || launcher.is_none() {
+        kill(glovebox);
+    }
+    // With its launcher dead, glovebox has lost its sandbox and must say so and end by itself.
+    let deadline = Instant::now() + PATIENCE;
+    while child.try_wait()?.is_none() {
+        if Instant::now() > deadline {
+            kill(glovebox);
+            child.wait()?;
+            anyhow::bail!("glovebox still ran {PATIENCE:?} after its launcher was killed");
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// The first child of a process: of `glovebox run`, the launcher.
+fn first_child(pid: i32) -> Option<i32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok()
+}
+
+/// Every second time `gc`, else just the next start.
+fn recover(glovebox: &Path, number: usize) -> anyhow::Result<()> {
+    let args: &[&str] = if number.is_multiple_of(2) { &["gc"] } else { &["run", "--", "/bin/true"] };
+    let output = Command::new(glovebox).args(args).output().context("glovebox does not start")?;
+    anyhow::ensure!(
+        output.status.success(),
+        "glovebox {} failed: {}",
+        args.join(" "),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}
+
+/// What is there beyond what was there at first, once it stops shrinking or the patience is over.
+fn wait_until_gone(before: &BTreeMap<String, usize>) -> Vec<String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let now = remains();
+        let more = |(thing, count): (&String, &usize)| {
+            (*count > before.get(thing).copied().unwrap_or(0)).then(|| format!("{thing} x{count}"))
+        };
+        let left: Vec<String> = now.iter().filter_map(more).collect();
+        if left.is_empty() || Instant::now() > deadline {
+            return left;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Everything of all launchers: groups, processes in them, processes in foreign process namespaces, lock files, mounts.
+fn remains() -> BTreeMap<String, usize> {
+    let mut things = BTreeMap::new();
+    let mut add = |thing: String| *things.entry(thing).or_insert(0) += 1;
+    for group in glovebox_groups() {
+        add(format!("control group {}", group.display()));
+    }
+    for entry in fs::read_dir("/run/glovebox/launchers").into_iter().flatten().flatten() {
+        add(format!("file {}", entry.path().display()));
+    }
+    for line in fs::read_to_string("/proc/self/mountinfo").unwrap_or_default().lines() {
+        add(format!("mount at {}", line.split(' ').nth(4).unwrap_or_default()));
+    }
+    let own = fs::read_link("/proc/self/ns/pid").ok();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        // Only processes have namespaces; a process that ends meanwhile has none any more.
+        let Ok(namespace) = fs::read_link(entry.path().join("ns/pid")) else { continue };
+        if Some(&namespace) != own.as_ref() {
+            let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            add(format!("process {} ({})", entry.file_name().to_string_lossy(), name.trim_end()));
+        }
+    }
+    things
+}
+
+/// A random number from 0 to below `limit`.
+fn random_below(limit: u64) -> u64 {
+    let mut bytes = [0u8; 8];
+    getrandom(&mut bytes, GetRandomFlags::empty()).expect("the kernel gives random bytes");
+    u64::from_ne_bytes(bytes) % limit
+}

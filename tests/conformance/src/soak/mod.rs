@@ -1,0 +1,8 @@
+//! Long tests: many runs, many at a time, and sudden deaths. Each prints a one-line JSON summary.
+
+mod kill;
+mod runs;
+mod sample;
+
+pub use kill::kill;
+pub use runs::{concurrent, runs};

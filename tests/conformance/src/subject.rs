@@ -1,0 +1,55 @@
+//! A backend under test, with what the suite must know of it beyond the `Backend` trait.
+
+use std::sync::Arc;
+
+use glovebox_core::{Backend, SandboxId};
+use glovebox_native::NativeBackend;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{Traces, leftovers::native_traces};
+
+/// A backend under test.
+pub trait Subject {
+    /// The backend.
+    fn backend(&self) -> Arc<dyn Backend>;
+
+    /// Everything of the backend that is on the host at this moment.
+    fn traces(&self) -> Traces;
+
+    /// Ends the guest of a sandbox from outside, as an accident would.
+    fn kill_guest(&self, sandbox: SandboxId);
+
+    /// The processes whose memory and descriptors must stay flat, by name.
+    fn processes(&self) -> Vec<(&'static str, i32)>;
+}
+
+/// The native backend.
+pub struct NativeSubject {
+    backend: Arc<NativeBackend>,
+}
+
+impl NativeSubject {
+    /// Wraps the backend that `main` started.
+    pub fn new(backend: NativeBackend) -> Self {
+        NativeSubject { backend: Arc::new(backend) }
+    }
+}
+
+impl Subject for NativeSubject {
+    fn backend(&self) -> Arc<dyn Backend> {
+        Arc::clone(&self.backend) as Arc<dyn Backend>
+    }
+
+    fn traces(&self) -> Traces {
+        native_traces(self.backend.launcher_pid())
+    }
+
+    fn kill_guest(&self, sandbox: SandboxId) {
+        let pid = self.backend.guest_pid(sandbox).expect("the sandbox has a guest");
+        kill_process(Pid::from_raw(pid).expect("a process id is not 0"), Signal::KILL).expect("the guest can be ended");
+    }
+
+    fn processes(&self) -> Vec<(&'static str, i32)> {
+        vec![("glovebox", std::process::id() as i32), ("launcher", self.backend.launcher_pid())]
+    }
+}

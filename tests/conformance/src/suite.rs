@@ -1,0 +1,173 @@
+//! Runs the cases one after the other, and looks for leftovers after each.
+
+use std::{
+    cell::RefCell,
+    path::PathBuf,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use glovebox_core::Features;
+use serde_json::json;
+
+use crate::{
+    Case, Leftovers, Subject, World,
+    leftovers::{strangers_in_data_dir, wait_until_clean},
+};
+
+/// No case takes so long; one that does hangs.
+const LONGEST_CASE: Duration = Duration::from_secs(40);
+/// How long an ending in the background may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Which cases to run and how to tell of them.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Only cases whose group or name holds this text.
+    pub filter: Option<String>,
+    /// One JSON document at the end in place of lines.
+    pub json: bool,
+    /// The probe on the host.
+    pub probe: PathBuf,
+}
+
+/// How the suite went.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Cases that passed.
+    pub passed: usize,
+    /// Cases that failed, with why.
+    pub failed: Vec<(String, String)>,
+    /// Cases that were skipped, with what is missing.
+    pub skipped: Vec<(String, String)>,
+}
+
+enum Verdict {
+    Passed,
+    Failed(String),
+    Skipped(String),
+}
+
+thread_local! {
+    /// The text of the last panic of this thread, for the report of the case.
+    static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Runs all cases that fit the filter.
+pub async fn run_suite(subject: Rc<dyn Subject>, options: &Options) -> anyhow::Result<Summary> {
+    record_panics();
+    let backend = subject.backend();
+    let features = backend.probe().await.context("the backend cannot work here")?;
+    let mut summary = Summary::default();
+    let mut lines = Vec::new();
+    for case in crate::all().filter(|case| fits(case, options.filter.as_deref())) {
+        let start = Instant::now();
+        let verdict = run_case(&case, &subject, &features, options).await?;
+        let ms = start.elapsed().as_millis() as u64;
+        lines.push(tell(&case, &verdict, ms, options.json));
+        summary.count(case.name(), verdict);
+    }
+    summary.tell(backend.name(), lines, options.json);
+    Ok(summary)
+}
+
+fn fits(case: &Case, filter: Option<&str>) -> bool {
+    filter.is_none_or(|text| case.group == text || case.name().contains(text) || case.function.contains(text))
+}
+
+async fn run_case(
+    case: &Case,
+    subject: &Rc<dyn Subject>,
+    features: &Features,
+    options: &Options,
+) -> anyhow::Result<Verdict> {
+    if let Some(missing) = case.needs.and_then(|need| need.missing(features)) {
+        return Ok(Verdict::Skipped(missing));
+    }
+    let scratch = tempfile::Builder::new().prefix("conformance-").tempdir().context("no scratch folder")?;
+    let world = World::new(Rc::clone(subject), features.clone(), options.probe.clone(), scratch.path().canonicalize()?);
+    let data_dir = world.data_dir();
+    let before = subject.traces();
+    let failure = prove(case, world).await;
+    let look = || subject.traces().left_since(&before);
+    let patience = if case.ends_in_background || failure.is_some() { PATIENCE } else { Duration::ZERO };
+    let mut left = wait_until_clean(look, patience).await;
+    left.0.extend(strangers_in_data_dir(&data_dir).0);
+    Ok(judge(failure, &left))
+}
+
+/// Runs the case in a task of its own, so that a panic or a hang ends only the case.
+async fn prove(case: &Case, world: World) -> Option<String> {
+    let tasks = tokio::task::LocalSet::new();
+    let task = tasks.spawn_local((case.prove)(world));
+    let abort = task.abort_handle();
+    match tasks.run_until(tokio::time::timeout(LONGEST_CASE, task)).await {
+        Ok(Ok(())) => None,
+        Ok(Err(_)) => Some(LAST_PANIC.take()),
+        Err(_) => {
+            abort.abort();
+            Some(format!("it was still running after {} s", LONGEST_CASE.as_secs()))
+        }
+    }
+}
+
+fn judge(failure: Option<String>, left: &Leftovers) -> Verdict {
+    let remains = match left.0.is_empty() {
+        true => None,
+        false => Some(format!("left behind:\n  {}", left.0.join("\n  "))),
+    };
+    match (failure, remains) {
+        (None, None) => Verdict::Passed,
+        (failure, remains) => Verdict::Failed(failure.into_iter().chain(remains).collect::<Vec<_>>().join("\n")),
+    }
+}
+
+fn record_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let text = panic.payload_as_str().unwrap_or("a panic without words");
+        let place = panic.location().map(|at| format!("{}:{}: ", at.file(), at.line())).unwrap_or_default();
+        LAST_PANIC.set(format!("{place}{text}"));
+    }));
+}
+
+/// Prints the line of a case, or keeps it for the document at the end.
+fn tell(case: &Case, verdict: &Verdict, ms: u64, json: bool) -> serde_json::Value {
+    let (word, text) = match verdict {
+        Verdict::Passed => ("ok", None),
+        Verdict::Failed(why) => ("FAILED", Some(why)),
+        Verdict::Skipped(missing) => ("skipped", Some(missing)),
+    };
+    if !json {
+        println!("{word} {}", case.name());
+        for line in text.iter().flat_map(|text| text.lines()) {
+            println!("    {line}");
+        }
+    }
+    json!({"group": case.group, "name": case.name(), "verdict": word.to_lowercase(), "text": text, "ms": ms})
+}
+
+impl Summary {
+    fn count(&mut self, name: String, verdict: Verdict) {
+        match verdict {
+            Verdict::Passed => self.passed += 1,
+            Verdict::Failed(why) => self.failed.push((name, why)),
+            Verdict::Skipped(missing) => self.skipped.push((name, missing)),
+        }
+    }
+
+    fn tell(&self, backend: &str, cases: Vec<serde_json::Value>, json: bool) {
+        let (passed, failed, skipped) = (self.passed, self.failed.len(), self.skipped.len());
+        if json {
+            let document = json!({
+                "backend": backend, "passed": passed, "failed": failed, "skipped": skipped, "cases": cases,
+            });
+            println!("{document}");
+            return;
+        }
+        println!("conformance {backend}: {passed} passed, {failed} failed, {skipped} skipped");
+        for (name, missing) in &self.skipped {
+            println!("  skipped: {name}: {missing}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What can be seen: identity, descriptors, environment, files, keys, System V segments.
+
+use std::{
+    fs,
+    io::Read,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+};
+
+use crate::{Tried, errno_of, report, sys, sys::Arg};
+
+const SESSION: i32 = libc::KEY_SPEC_SESSION_KEYRING;
+const USER: i32 = libc::KEY_SPEC_USER_KEYRING;
+const USER_SESSION: i32 = libc::KEY_SPEC_USER_SESSION_KEYRING;
+
+/// Prints `/proc/self/status`, the id maps and the namespaces, each as `name value`.
+pub(crate) fn status() -> Tried {
+    let status = fs::read_to_string("/proc/self/status").map_err(|e| e.to_string())?;
+    for (name, value) in status.lines().filter_map(|line| line.split_once(':')) {
+        println!("{name} {}", value.split_whitespace().collect::<Vec<_>>().join(" "));
+    }
+    for map in ["uid_map", "gid_map"] {
+        let text = fs::read_to_string(format!("/proc/self/{map}")).map_err(|e| e.to_string())?;
+        println!("{map} {}", text.split_whitespace().collect::<Vec<_>>().join(" "));
+    }
+    for name in ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"] {
+        let link = fs::read_link(format!("/proc/self/ns/{name}")).map_err(|e| e.to_string())?;
+        println!("ns_{name} {}", link.display());
+    }
+    println!("landlock_abi {}", landlock_abi());
+    Ok(0)
+}
+
+/// The Landlock version of the kernel; 0 where it has none or the call is refused.
+fn landlock_abi() -> i64 {
+    const VERSION: i64 = 1;
+    sys::call(libc::SYS_landlock_create_ruleset, &[Arg::Int(0), Arg::Int(0), Arg::Int(VERSION)]).unwrap_or(0)
+}
+
+/// Prints each open descriptor and what it is, as /proc shows them.
+pub(crate) fn descriptors() -> Tried {
+    for entry in fs::read_dir("/proc/self/fd").map_err(|e| e.to_string())? {
+        let path = entry.map_err(|e| e.to_string())?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match fs::read_link(&path) {
+            // The folder that is being read is a descriptor of this very loop.
+            Ok(link) if link.to_string_lossy().ends_with("/fd") => {}
+            Ok(link) => println!("{name} {}", link.display()),
+            Err(error) => println!("{name} {error}"),
+        }
+    }
+    Ok(0)
+}
+
+/// Prints each open descriptor, found by asking for every number; this needs no /proc.
+pub(crate) fn scan_descriptors() -> Tried {
+    for number in 0..65536 {
+        if sys::call(libc::SYS_fcntl, &[Arg::Int(number), Arg::Int(i64::from(libc::F_GETFD))]).is_ok() {
+            println!("{number}");
+        }
+    }
+    Ok(0)
+}
+
+/// Prints the environment.
+pub(crate) fn environment() -> Tried {
+    for (name, value) in std::env::vars_os() {
+        println!("{}={}", name.to_string_lossy(), value.to_string_lossy());
+    }
+    Ok(0)
+}
+
+/// Tries to read a byte of each path: `ok` when there was one, `empty` at an end of file, else the errno.
+pub(crate) fn read(paths: &[&str]) -> Tried {
+    for path in paths {
+        let opened = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+        match opened.and_then(|mut file| file.read(&mut [0])) {
+            Ok(0) => println!("{path} empty"),
+            result => report(path, result.map(drop).map_err(|e| errno_of(&e))),
+        }
+    }
+    Ok(0)
+}
+
+/// Tries to open each path for writing, without making or cutting anything: `ok`, `null` where the path leads to
+/// the null device, else the errno.
+pub(crate) fn open_for_writing(paths: &[&str]) -> Tried {
+    for path in paths {
+        let opened = fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path);
+        match opened.and_then(|file| file.metadata()) {
+            Ok(facts) if facts.rdev() == libc::makedev(1, 3) => println!("{path} null"),
+            result => report(path, result.map(drop).map_err(|e| errno_of(&e))),
+        }
+    }
+    Ok(0)
+}
+
+/// On the host: adds a key to the session and the user keyring, prints its serial, removes it at the end of stdin.
+pub(crate) fn key_add(name: &str) -> Tried {
+    let add = |keyring| sys::add_key(name, "payload of the caller", keyring);
+    let (session, user) = (add(SESSION), add(USER));
+    match (&session, &user) {
+        (Ok(session), Ok(user)) => println!("session {session}\nuser {user}"),
+        (Err(errno), _) | (_, Err(errno)) => println!("failed {}", crate::errno::name(*errno)),
+    }
+    wait_for_end_of_stdin();
+    // The keys may share one serial; a second removal that finds nothing is no failure.
+    let _ = session.map(|serial| sys::unlink_key(serial, SESSION));
+    let _ = user.map(|serial| sys::unlink_key(serial, USER));
+    Ok(0)
+}
+
+/// Tries every way to a key that somebody outside holds.
+pub(crate) fn key_reach(name: &str, serial: i64) -> Tried {
+    report("search-session", sys::search_key(name, SESSION).map(drop));
+    report("search-user", sys::search_key(name, USER).map(drop));
+    report("search-user-session", sys::search_key(name, USER_SESSION).map(drop));
+    report("read-by-serial", sys::read_key(serial).map(drop));
+    let listed = fs::read_to_string("/proc/keys").is_ok_and(|keys| keys.contains(name));
+    println!("listed {listed}");
+    Ok(0)
+}
+
+/// On the host: makes a System V segment, says so, removes it at the end of stdin.
+pub(crate) fn hold_shm(key: i64) -> Tried {
+    let flags = i64::from(libc::IPC_CREAT | 0o666);
+    let segment = sys::call(libc::SYS_shmget, &[Arg::Int(key), Arg::Int(4096), Arg::Int(flags)]);
+    report("held", segment.map(drop));
+    wait_for_end_of_stdin();
+    if let Ok(id) = segment {
+        report("removed", sys::call(libc::SYS_shmctl, &[Arg::Int(id), Arg::Int(i64::from(libc::IPC_RMID))]).map(drop));
+    }
+    Ok(0)
+}
+
+/// Looks for a System V segment by its key, and counts those that are listed.
+pub(crate) fn ipc(key: i64) -> Tried {
+    report("shmget", sys::call(libc::SYS_shmget, &[Arg::Int(key), Arg::Int(4096), Arg::Int(0)]).map(drop));
+    for kind in ["shm", "msg", "sem"] {
+        let listed = fs::read_to_string(format!("/proc/sysvipc/{kind}")).map_or(0, |text| text.lines().skip(1).count());
+        println!("listed_{kind} {listed}");
+    }
+    Ok(0)
+}
+
+fn wait_for_end_of_stdin() {
+    let mut sink = Vec::new();
+    // Both an end and an error mean that whoever asked is gone.
+    let _ = std::io::stdin().read_to_end(&mut sink);
+}

@@ -1,0 +1,97 @@
+//! Reference pages that are tables in the code already.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result};
+use glovebox_core::{ErrorCode, Language, Layer, Limits};
+
+use super::{Page, fields};
+
+/// The page of error codes.
+pub(super) fn errors() -> Page {
+    let mut text = String::from(
+        "# Error codes\n\n\
+         An error means that Glovebox could not do its part. How a program ended is never an error; it is an\n\
+         [outcome](result.md#outcome). With `--json` an error is\n\
+         `{\"error\": {\"code\": \"…\", \"message\": \"…\", \"hint\": \"…\"}}` on standard output.\n\
+         The codes and exit codes are stable.\n\n\
+         | code | exit code | meaning |\n| --- | --- | --- |\n",
+    );
+    for code in ErrorCode::ALL {
+        let _ = writeln!(text, "| `{}` | {} | {} |", code.as_str(), code.exit_code(), code.meaning());
+    }
+    Page::markdown("errors", &text)
+}
+
+/// The page of isolation layers.
+pub(super) fn layers() -> Page {
+    let mut text = String::from(
+        "# Layers of isolation\n\n\
+         Outermost first. `isolation.present` of a [result](result.md) lists the layers that were set up and then\n\
+         checked; `isolation.missing` lists the rest, by request (`--network full` gives up `network_ns`) or because\n\
+         the host cannot give them.\n\n\
+         | layer | what it does |\n| --- | --- |\n",
+    );
+    for layer in Layer::ALL {
+        let _ = writeln!(text, "| `{}` | {} |", layer.as_str(), layer.meaning());
+    }
+    Page::markdown("layers", &text)
+}
+
+/// The page of limits and their defaults.
+pub(super) fn limits() -> Result<Page> {
+    let Limits { memory, cpus, pids, disk, inodes, open_files, timeout, grace, output, output_kill } =
+        Limits::default();
+    let defaults = [
+        ("memory", "--memory", size(memory)),
+        ("cpus", "--cpus", cpus.to_string()),
+        ("pids", "--pids", pids.to_string()),
+        ("disk", "--disk", size(disk)),
+        ("inodes", "--inodes", inodes.to_string()),
+        ("open_files", "--open-files", open_files.to_string()),
+        ("timeout", "--timeout", format!("{} s", timeout.as_secs_f64())),
+        ("grace", "--grace", format!("{} s", grace.as_secs_f64())),
+        ("output", "--output-limit", size(output)),
+        ("output_kill", "--output-limit-kill", if output_kill { "on" } else { "off" }.to_owned()),
+    ];
+    let fields = fields::of("crates/glovebox-core/src/limits.rs", "Limits")?;
+    let mut text = String::from(
+        "# Limits\n\n\
+         All limits are held from outside of the sandbox. A limit above what the host has is lowered to it, and\n\
+         `limits.lowered` of the [result](result.md) says so. Sizes are binary: `512m`, `512mb` and `512MiB` are the\n\
+         same. Durations are `500ms`, `30s`, `5m`, `1h30m`. Zero and negative values are refused.\n\n\
+         | flag | default | what it holds |\n| --- | --- | --- |\n",
+    );
+    for (name, flag, default) in defaults {
+        let field = fields.iter().find(|field| field.name == name).with_context(|| format!("Limits has no {name}"))?;
+        let _ = writeln!(text, "| `{flag}` | {default} | {} |", field.doc);
+    }
+    Ok(Page::markdown("limits", &text))
+}
+
+/// The page of languages.
+pub(super) fn languages() -> Page {
+    let mut text = String::from(
+        "# Languages\n\n\
+         `glovebox run FILE` takes the language from the file's ending, else from its `#!` line;\n\
+         `glovebox run -l LANGUAGE -c CODE` takes it by name. The image `host` sees the interpreters of the system's own\n\
+         folders (`/usr`, `/opt`), never those in somebody's home.\n\n\
+         | language | also called | files | run by | Debian package |\n| --- | --- | --- | --- | --- |\n",
+    );
+    let listed = |words: &[&str], before: &str| -> String {
+        words.iter().map(|word| format!("`{before}{word}`")).collect::<Vec<_>>().join(", ")
+    };
+    for Language { name, aliases, endings, interpreters, package, .. } in Language::ALL {
+        let (aliases, endings) = (listed(aliases, ""), listed(endings, "."));
+        let _ = writeln!(text, "| {name} | {aliases} | {endings} | {} | `{package}` |", listed(interpreters, ""));
+    }
+    Page::markdown("languages", &text)
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        b if b % (1 << 30) == 0 => format!("{} GiB", b >> 30),
+        b if b % (1 << 20) == 0 => format!("{} MiB", b >> 20),
+        b => format!("{b} bytes"),
+    }
+}

@@ -1,0 +1,57 @@
+//! The house's own tool, `cargo xtask VERB`: what CI runs, what is run before a release, and what writes the docs.
+
+mod bench;
+mod docs;
+mod need;
+mod soak;
+mod suites;
+mod test;
+mod tidy;
+mod tree;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask VERB
+
+  test                      everything that must hold before a change goes in; what CI runs (root)
+  soak [--fuzz-minutes N]   the long ones: 1,000 runs, 200 at once, 100 kills, fuzzing (root; N is 2)
+  bench [FLAGS]             one table against fork+exec, bubblewrap, runc and docker (root; --help for FLAGS)
+  tidy                      the house rules over the whole tree
+  docs [--check]            writes docs/reference and the README's picture, or says which file is stale
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (verb, rest) = match args.split_first() {
+        Some((verb, rest)) => (verb.as_str(), rest),
+        None => ("help", &[][..]),
+    };
+    let done = match verb {
+        "test" => no_flags(rest).and_then(|()| test::test()),
+        "soak" => soak::soak(rest),
+        "bench" => bench::bench(rest),
+        "tidy" => no_flags(rest).and_then(|()| tidy::tidy()),
+        "docs" => docs::docs(rest),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprint!("xtask: there is no verb '{verb}'\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask {verb}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn no_flags(rest: &[String]) -> anyhow::Result<()> {
+    anyhow::ensure!(rest.is_empty(), "'{}' was not expected", rest.join(" "));
+    Ok(())
+}

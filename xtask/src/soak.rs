@@ -1,0 +1,104 @@
+//! The verb `soak`: the long ones, run before something is called done. Prints a table for SPECIFICATION.md.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{
+    need,
+    suites::{read, run, run_and_read},
+    tree::{built, root},
+};
+
+/// The fuzz targets, as in fuzz/Cargo.toml.
+const FUZZ_TARGETS: [&str; 2] = ["channel_decoder", "values"];
+
+struct Row {
+    promise: String,
+    command: String,
+    seconds: f64,
+    /// The last line that it printed, where that is a JSON summary.
+    said: String,
+    error: Option<String>,
+}
+
+/// The verb `soak`.
+pub(crate) fn soak(args: &[String]) -> Result<()> {
+    let minutes = fuzz_minutes(args)?;
+    need::root()?;
+    fuzz_tools()?;
+    run(&["cargo", "build", "--release", "--locked", "--workspace", "--bins"])?;
+    let conformance = built("release", "conformance").to_string_lossy().into_owned();
+    let glovebox = built("release", "glovebox").to_string_lossy().into_owned();
+    let soaks: [(&str, &[&str]); 3] = [
+        ("1,000 runs in a row: no failure, no leak, flat memory", &["soak-runs", "--count", "1000"]),
+        ("200 runs, 20 at once: no failure, no leak", &["soak-concurrent", "--count", "200", "--at-once", "20"]),
+        ("kill -9 at 100 random moments: nothing is left", &["soak-kill", "--count", "100", "--glovebox", &glovebox]),
+    ];
+    let mut rows = Vec::new();
+    for (promise, argv) in soaks {
+        let argv: Vec<&str> = [conformance.as_str()].into_iter().chain(argv.iter().copied()).collect();
+        rows.push(row(promise, &argv));
+    }
+    let seconds = (minutes * 60.0).round().to_string();
+    for target in FUZZ_TARGETS {
+        let limit = format!("-max_total_time={seconds}");
+        let promise = format!("fuzzing of `{target}` for {minutes} min: no crash");
+        rows.push(row(&promise, &["cargo", "+nightly", "fuzz", "run", target, "--", &limit]));
+    }
+    print_table(&rows)?;
+    let failed: Vec<&str> = rows.iter().filter(|row| row.error.is_some()).map(|row| row.promise.as_str()).collect();
+    ensure!(failed.is_empty(), "failed: {}", failed.join("; "));
+    Ok(())
+}
+
+fn fuzz_minutes(args: &[String]) -> Result<f64> {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        [] => Ok(2.0),
+        ["--fuzz-minutes", text] => {
+            let minutes: f64 = text.parse().with_context(|| format!("--fuzz-minutes {text} is not a number"))?;
+            ensure!(minutes > 0.0 && minutes <= 10_000.0, "--fuzz-minutes {text} is out of range");
+            Ok(minutes)
+        }
+        _ => bail!("the only flag is --fuzz-minutes N"),
+    }
+}
+
+/// Fuzzing needs the nightly compiler's sanitizers and cargo-fuzz. The first must be there; the second is installed.
+fn fuzz_tools() -> Result<()> {
+    read(&["cargo", "+nightly", "--version"])
+        .context("the nightly toolchain is missing; install it with `rustup toolchain install nightly`")?;
+    if read(&["cargo", "+nightly", "fuzz", "--version"]).is_err() {
+        run(&["cargo", "install", "--locked", "cargo-fuzz"])
+            .context("cargo-fuzz is missing and cannot be installed")?;
+    }
+    Ok(())
+}
+
+fn row(promise: &str, argv: &[&str]) -> Row {
+    let started = Instant::now();
+    let (said, error) = match run_and_read(argv) {
+        Ok((ok, text)) => {
+            let summary = text.lines().last().filter(|line| line.starts_with('{')).unwrap_or_default();
+            (summary.to_owned(), (!ok).then(|| "it failed".to_owned()))
+        }
+        Err(error) => (String::new(), Some(format!("{error:#}"))),
+    };
+    let command = argv.join(" ").replace(&format!("{}/", root().display()), "");
+    Row { promise: promise.to_owned(), command, seconds: started.elapsed().as_secs_f64(), said, error }
+}
+
+fn print_table(rows: &[Row]) -> Result<()> {
+    let commit = read(&["git", "rev-parse", "--short", "HEAD"]).unwrap_or_else(|_| "not committed".into());
+    let changed = read(&["git", "status", "--porcelain"]).is_ok_and(|text| !text.is_empty());
+    let date = read(&["date", "-u", "+%Y-%m-%d"])?;
+    println!("\nMeasured {} at {}{}.\n", date.trim(), commit.trim(), if changed { " with local changes" } else { "" });
+    println!("| promise | command | seconds | said | held |\n| --- | --- | --- | --- | --- |");
+    for row in rows {
+        let held = if row.error.is_none() { "yes" } else { "**no**" };
+        let said = if row.said.is_empty() { String::new() } else { format!("`{}`", row.said) };
+        println!("| {} | `{}` | {:.0} | {said} | {held} |", row.promise, row.command, row.seconds);
+    }
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! The verb `test`: everything that must hold before a change goes in, from a machine that has Rust and nothing else.
+
+use anyhow::{Result, bail, ensure};
+
+use crate::{
+    docs, need,
+    suites::{Counts, Suites, read, run, run_and_read},
+    tidy,
+    tree::built,
+};
+
+/// What the suites use beside Rust, from the system's own folders: sandboxes see only those.
+const TOOLS: [need::Tool; 6] =
+    [("cc", "gcc"), ("python3", "python3"), ("node", "nodejs"), ("bash", "bash"), ("git", "git"), ("ps", "procps")];
+
+/// The examples that the README shows, and what each must print.
+const EXAMPLES: [&str; 3] = ["examples/hello.py", "examples/hello.sh", "examples/hello.js"];
+
+/// The verb `test`.
+pub(crate) fn test() -> Result<()> {
+    need::root()?;
+    need::tools(&TOOLS)?;
+    let mut suites = Suites::new();
+    suites.run("tidy", || Ok(Counts { passed: tidy::check()?, ..Counts::default() }));
+    suites.run("format", || one(&["cargo", "fmt", "--all", "--check"]));
+    suites.run("clippy", || {
+        one(&["cargo", "clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
+    });
+    suites.run("unit and integration tests", cargo_tests);
+    suites.run("build of the suite", || one(&["cargo", "build", "--locked", "--workspace", "--bins"]));
+    suites.run("conformance, native", conformance);
+    suites.run("the README's first command", first_command);
+    suites.run("examples", examples);
+    suites
+        .run("embedding example", || one(&["cargo", "run", "--locked", "-p", "glovebox-engine", "--example", "embed"]));
+    suites.run("generated docs", || {
+        docs::check()?;
+        Ok(Counts::one())
+    });
+    suites.finish()
+}
+
+fn one(argv: &[&str]) -> Result<Counts> {
+    run(argv)?;
+    Ok(Counts::one())
+}
+
+/// `cargo test`, whose summary lines are counted. Ignored tests are skips and named.
+fn cargo_tests() -> Result<Counts> {
+    let (ok, text) = run_and_read(&["cargo", "test", "--workspace", "--locked", "--no-fail-fast"])?;
+    let counts = count_libtest(&text);
+    ensure!(ok || counts.failed > 0, "cargo test failed before a test did");
+    ensure!(counts.passed > 0, "no test ran");
+    Ok(counts)
+}
+
+/// Adds up `test result: ok. 12 passed; 0 failed; 1 ignored; …` and takes the reasons from `test x ... ignored, why`.
+fn count_libtest(text: &str) -> Counts {
+    let mut counts = Counts::default();
+    for line in text.lines() {
+        if let Some((_, result)) = line.split_once("test result: ") {
+            let number = |word: &str| {
+                let head = result.split(word).next().unwrap_or_default();
+                head.split_whitespace().next_back().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0)
+            };
+            counts.passed += number(" passed");
+            counts.failed += number(" failed");
+            counts.skipped += number(" ignored");
+        } else if line.starts_with("test ") && line.contains(" ... ignored") {
+            counts.reasons.push(line.trim_start_matches("test ").to_owned());
+        }
+    }
+    counts
+}
+
+/// The conformance suite against the native backend. Its last line with counts is the summary.
+fn conformance() -> Result<Counts> {
+    let program = built("debug", "conformance");
+    let (ok, text) = run_and_read(&[&program.to_string_lossy(), "--backend", "native"])?;
+    let counts = count_conformance(&text);
+    ensure!(ok || counts.failed > 0, "the conformance suite ended before a case failed");
+    ensure!(counts.passed > 0, "the conformance suite printed no summary that was understood");
+    Ok(counts)
+}
+
+/// Reads the last line that holds `N passed`, and the reasons from the lines `skipped: CASE: WHY` behind it.
+fn count_conformance(text: &str) -> Counts {
+    let words = |line: &str| -> Vec<String> {
+        line.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    };
+    let number = |words: &[String], word: &str| {
+        let at = words.iter().position(|found| found == word)?;
+        words.get(at.checked_sub(1)?)?.parse::<u64>().ok()
+    };
+    let summary = text.lines().rev().map(words).find(|words| number(words, "passed").is_some()).unwrap_or_default();
+    let count = |word: &str| number(&summary, word).unwrap_or(0);
+    Counts {
+        passed: count("passed"),
+        failed: count("failed"),
+        skipped: count("skipped"),
+        reasons: text.lines().filter_map(|line| line.trim().strip_prefix("skipped: ")).map(str::to_owned).collect(),
+    }
+}
+
+/// The first command of the README, word for word; it also makes the release build that the next suites use.
+fn first_command() -> Result<Counts> {
+    let text = read(&["cargo", "run", "--release", "--locked", "--", "run", "examples/hello.py"])?;
+    print!("{text}");
+    ensure!(!text.trim().is_empty(), "examples/hello.py printed nothing");
+    Ok(Counts::one())
+}
+
+fn examples() -> Result<Counts> {
+    let glovebox = built("release", "glovebox");
+    let mut counts = Counts::default();
+    for example in EXAMPLES {
+        let text = read(&[&glovebox.to_string_lossy(), "run", example])?;
+        print!("{example}: {text}");
+        if text.trim().is_empty() {
+            bail!("{example} printed nothing");
+        }
+        counts.passed += 1;
+    }
+    Ok(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libtest_summaries_add_up() {
+        let text = "test a ... ignored, needs v2\ntest result: ok. 3 passed; 0 failed; 1 ignored; 0 measured\n\
+                    test result: FAILED. 2 passed; 4 failed; 0 ignored; 0 measured\n";
+        let counts = count_libtest(text);
+        assert_eq!((counts.passed, counts.failed, counts.skipped), (5, 4, 1));
+        assert_eq!(counts.reasons, ["a ... ignored, needs v2"]);
+    }
+
+    #[test]
+    fn the_last_line_with_counts_is_the_summary_of_the_conformance_suite() {
+        let text = "ok a run passed\nskipped b\n    mounts\nconformance native: 84 passed, 1 failed, 1 skipped\n  skipped: b: mounts\n";
+        let counts = count_conformance(text);
+        assert_eq!((counts.passed, counts.failed, counts.skipped), (84, 1, 1));
+        assert_eq!(counts.reasons, ["b: mounts"]);
+        assert_eq!(count_conformance("nothing here"), Counts::default());
+    }
+}
