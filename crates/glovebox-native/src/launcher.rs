@@ -109,6 +109,7 @@ pub(crate) fn main(control: OwnedFd) -> ! {
 fn prepare(control: OwnedFd) -> io::Result<Launcher> {
     sys::clean_slate("glovebox-launcher")?;
     sys::ignore_group_signals();
+    sys::schedule_as_usual()?;
     let _ = rustix::process::setsid();
     rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::chdir("/")?;

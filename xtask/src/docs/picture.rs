@@ -8,11 +8,12 @@ use super::Page;
 use crate::tree;
 
 /// What is typed in the picture.
-const TYPED: [&str; 4] = [
+const TYPED: [&str; 5] = [
     "glovebox run examples/hello.py",
     "glovebox run --memory 64m -l python -c 'x = bytearray(10**9)'; echo \"exit code $?\"",
     "glovebox run --timeout 500ms -- sleep 60; echo \"exit code $?\"",
-    "glovebox run -- ls /root /home/user; glovebox run -- id",
+    "glovebox run -- cat /etc/shadow",
+    "glovebox run -- id",
 ];
 
 const LINE: usize = 20;

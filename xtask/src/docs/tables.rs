@@ -64,7 +64,8 @@ pub(super) fn limits() -> Result<Page> {
     );
     for (name, flag, default) in defaults {
         let field = fields.iter().find(|field| field.name == name).with_context(|| format!("Limits has no {name}"))?;
-        let _ = writeln!(text, "| `{flag}` | {default} | {} |", field.doc);
+        let doc = field.doc.replace("`Limits::output`", "`--output-limit`");
+        let _ = writeln!(text, "| `{flag}` | {default} | {doc} |");
     }
     Ok(Page::markdown("limits", &text))
 }

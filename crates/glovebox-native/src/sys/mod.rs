@@ -173,6 +173,14 @@ pub(crate) fn ignore_group_signals() {
     }
 }
 
+/// Takes the ordinary scheduling policy. Control groups refuse real-time processes, and a sandbox has no claim to the
+/// caller's priority.
+pub(crate) fn schedule_as_usual() -> io::Result<()> {
+    let usual = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the kernel reads one initialised structure.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const usual) }.into())
+}
+
 /// Sends a signal to this process when its parent ends.
 pub(crate) fn die_with_parent() -> io::Result<()> {
     // SAFETY: plain numbers.

@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use bytes::Bytes;
-use glovebox_engine::{Event, Run};
+use glovebox_engine::Event;
 use tokio::sync::mpsc;
 
 use crate::{World, case::cases, finished::Finished, reading::read_until};

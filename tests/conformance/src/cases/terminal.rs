@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use glovebox_core::Outcome;
-use glovebox_engine::{Event, Run, TerminalSize};
+use glovebox_engine::{Run, TerminalSize};
 use tokio::sync::mpsc;
 
 use crate::{World, case::cases, finished::Finished, reading::read_until};
@@ -76,7 +76,7 @@ async fn the_terminal_controls_the_jobs_of_a_shell(w: World) {
     read_until(&mut run, "sleep 60\r\n").await;
     keys.send(Bytes::from_static(&[26])).await.expect("the run takes keys");
     read_until(&mut run, "Stopped").await;
-    keys.send(Bytes::from_static(b"kill %1; exit 5\r")).await.expect("the run takes keys");
+    keys.send(Bytes::from_static(b"kill -9 %1; wait %1; exit 5\r")).await.expect("the run takes keys");
     finish(run).await.expect_exit(5);
 }
 
