@@ -95,14 +95,14 @@ mod tests {
     #[test]
     fn each_round_holds_every_contestant_once() {
         let seen = RefCell::new(Vec::new());
-        let contestants = (0..3)
-            .map(|n| {
-                Contestant::new(n.to_string(), || {
-                    seen.borrow_mut().push(n);
-                    Ok(())
-                })
-            })
-            .collect();
+        let act = |n: usize| {
+            let seen = &seen;
+            move || {
+                seen.borrow_mut().push(n);
+                Ok(())
+            }
+        };
+        let contestants = (0..3).map(|n| Contestant::new(n.to_string(), act(n))).collect();
         let samples = take_turns(10, contestants).unwrap();
         assert!(samples.iter().all(|s| s.values.len() == 10));
         for round in seen.borrow().chunks(3) {

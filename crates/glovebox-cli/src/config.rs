@@ -22,7 +22,8 @@ const PATH_KEYS: [&str; 6] = ["workspace", "file", "mount", "env-file", "stdin",
 
 /// Keys that let a sandbox reach more of the host. A project's file that sets one of them is named on standard error,
 /// because the caller may not have read it.
-const OPENING_KEYS: [&str; 8] = ["mount", "network", "secret", "workspace", "file", "env-file", "stdin", "user"];
+const OPENING_KEYS: [&str; 10] =
+    ["mount", "network", "secret", "workspace", "workspace-mode", "file", "env-file", "stdin", "user", "data-dir"];
 
 /// Where configuration files are looked for.
 #[derive(Debug, Default)]
@@ -107,7 +108,9 @@ impl Config {
 
     /// The keys of the project's file that let a sandbox reach more of the host.
     pub(crate) fn opened_by_project(&self) -> impl Iterator<Item = (&str, &Setting)> {
-        let opens = |(key, setting): &(&str, &Setting)| setting.from_project && OPENING_KEYS.contains(key);
+        let opens = |(key, setting): &(&str, &Setting)| {
+            setting.from_project && (OPENING_KEYS.contains(key) || *key == "env" && setting.passes_variables_on())
+        };
         self.settings.iter().map(|(key, setting)| (key.as_str(), setting)).filter(opens)
     }
 
@@ -173,6 +176,15 @@ impl Setting {
             Some((name, path)) if key == "secret" && !path.starts_with('/') => format!("{name}=file:{folder}/{path}"),
             _ if PATH_KEYS.contains(&key) && !text.starts_with('/') => format!("{folder}/{text}"),
             _ => text,
+        }
+    }
+
+    /// Whether a list of variables has one without a value, which is the caller's own.
+    fn passes_variables_on(&self) -> bool {
+        let names_only = |item: &Value| item.as_str().is_some_and(|text| !text.contains('='));
+        match &self.value {
+            Value::Array(items) => items.iter().any(names_only),
+            single => names_only(single),
         }
     }
 
@@ -276,6 +288,15 @@ mod tests {
         assert_eq!(args.secret, [format!("T=file:{}/token", project.display())]);
         let opened: Vec<_> = flags.config.opened_by_project().map(|(key, _)| key).collect();
         assert_eq!(opened, ["mount", "secret", "workspace"]);
+    }
+
+    #[test]
+    fn a_project_file_that_takes_a_variable_of_the_caller_opens_the_sandbox() {
+        for (text, opens) in [("env = ['A=1']", false), ("env = ['A=1', 'TOKEN']", true), ("env = 'TOKEN'", true)] {
+            let (_dir, places) = places(text, "");
+            let (_, flags) = run(&places, &["x.py"]).unwrap();
+            assert_eq!(flags.config.opened_by_project().count() == 1, opens, "{text}");
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use glovebox_core::{ErrorCode, Result};
+use glovebox_core::{Error, ErrorCode, Result};
 use glovebox_native::NativeBackend;
 
 use command_line::{CommandLine, Parsed};
@@ -34,13 +34,16 @@ fn main() {
     // The launcher is forked before anything else: while this process has one thread and owns nothing worth leaking.
     // It prepares sandboxes while the command line is being read.
     let backend = args.iter().any(|arg| arg == "run").then(NativeBackend::start);
-    let code = catch_unwind(AssertUnwindSafe(|| glovebox(args, backend)));
-    std::process::exit(code.unwrap_or(ErrorCode::Internal.exit_code()).into());
+    let json_wanted = command_line::asks_for_json(&args);
+    let code = catch_unwind(AssertUnwindSafe(|| glovebox(args, backend, json_wanted))).unwrap_or_else(|_| {
+        let error = Error::new(ErrorCode::Internal, "glovebox met a fault of its own; please report what is above");
+        report::error(&error, json_wanted)
+    });
+    std::process::exit(code.into());
 }
 
-/// Does what the arguments ask for and returns the exit code. Errors are reported here and nowhere else.
-fn glovebox(args: Vec<OsString>, backend: Option<Result<NativeBackend>>) -> u8 {
-    let json_wanted = command_line::asks_for_json(&args);
+/// Does what the arguments ask for and returns the exit code.
+fn glovebox(args: Vec<OsString>, backend: Option<Result<NativeBackend>>, json_wanted: bool) -> u8 {
     let line = match command_line::parse(args) {
         Ok(Parsed::Line(line)) => *line,
         Ok(Parsed::Help(help)) => {

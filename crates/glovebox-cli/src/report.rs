@@ -9,7 +9,6 @@ use std::{
 
 use glovebox_core::{Error, ErrorCode, Isolation, Layer, LimitKind, Network, Outcome, Result, RunResult, SandboxSpec};
 use serde::Serialize;
-use serde_json::json;
 
 /// Says a line.
 pub(crate) fn say(line: &str) {
@@ -37,12 +36,27 @@ pub(crate) fn document(document: &impl Serialize) -> Result<()> {
     print(&text)
 }
 
+/// An error as the contract writes it.
+#[derive(Serialize)]
+struct ErrorDocument<'a> {
+    error: ErrorBody<'a>,
+}
+
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    code: &'a str,
+    message: &'a str,
+    hint: Option<&'a str>,
+}
+
 /// Reports an error in the way that the caller asked for, and returns the exit code.
 pub(crate) fn error(error: &Error, as_json: bool) -> u8 {
     if as_json {
-        let (code, message, hint) = (error.code.as_str(), &error.message, &error.hint);
+        let told = ErrorDocument {
+            error: ErrorBody { code: error.code.as_str(), message: &error.message, hint: error.hint.as_deref() },
+        };
         // Nothing is left to try when standard output is gone.
-        let _ = document(&json!({ "error": { "code": code, "message": message, "hint": hint } }));
+        let _ = document(&told);
     } else {
         say(&format!("error: {} [{}]", error.message, error.code));
         if let Some(hint) = &error.hint {
@@ -171,7 +185,7 @@ fn signal_name(signal: i32) -> &'static str {
 fn size(bytes: u64) -> String {
     const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     match UNITS.iter().find(|(_, shift)| bytes >= 1 << shift) {
-        Some((unit, shift)) if bytes % (1 << shift) == 0 => format!("{} {unit}", bytes >> shift),
+        Some((unit, shift)) if bytes.is_multiple_of(1 << shift) => format!("{} {unit}", bytes >> shift),
         Some((unit, shift)) => format!("{:.1} {unit}", bytes as f64 / (1u64 << shift) as f64),
         None => format!("{bytes} bytes"),
     }

@@ -237,7 +237,7 @@ fn make_plan(spec: &SandboxSpec) -> Result<(Plan, Vec<LimitKind>)> {
     };
     let info = rustix::system::sysinfo();
     let total = info.totalram as u64 * u64::from(info.mem_unit);
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let cpus = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count().max(1)) as f64;
     let open_files = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
     let plan = Plan {
         memory: lower(LimitKind::Memory, limits.memory, total),

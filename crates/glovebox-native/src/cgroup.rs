@@ -2,7 +2,7 @@
 //!
 //! Theory of operation. A sandbox has two groups side by side in every hierarchy that is used: `….run` for its
 //! commands, with the limits, and `….guest` for our own process inside, so that a workload at its limit can neither
-//! kill nor starve it. All groups lie directly below one folder `glovebox` of the hierarchy's root, and their names
+//! kill nor starve it (where memory and processes have hierarchies of their own, `….guest` is only in those). All groups lie directly below one folder `glovebox` of the hierarchy's root, and their names
 //! begin with the id of the launcher that made them; its lock file tells whether it still lives (see `owner`).
 //! The zygote joins by writing `0` to descriptors that were opened here, by root, before it was forked: the kernel checks
 //! the opener's rights, so it needs none. The launcher moves the guest.
@@ -124,6 +124,11 @@ impl Cgroups {
 }
 
 impl Hierarchy {
+    /// Whether a side has a group here.
+    fn has(&self, side: Side) -> bool {
+        side == Side::Run || self.controllers.iter().any(|c| matches!(c, Controller::Memory | Controller::Pids))
+    }
+
     fn folder(&self) -> PathBuf {
         self.mount.join(FOLDER)
     }
@@ -164,7 +169,7 @@ pub(crate) enum Side {
 impl Groups {
     fn make(&self, limits: &GroupLimits) -> io::Result<()> {
         for hierarchy in &self.hierarchies {
-            for side in [Side::Run, Side::Guest] {
+            for side in [Side::Run, Side::Guest].into_iter().filter(|side| hierarchy.has(*side)) {
                 let path = self.path(hierarchy, side);
                 make_group(&path)?;
                 limits.of(side).write(hierarchy, &path)?;
@@ -185,6 +190,7 @@ impl Groups {
     pub(crate) fn doors(&self, side: Side) -> io::Result<Vec<OwnedFd>> {
         self.hierarchies
             .iter()
+            .filter(|h| h.has(side))
             .map(|h| {
                 let flags = OFlags::WRONLY | OFlags::CLOEXEC;
                 Ok(rustix::fs::open(self.path(h, side).join("cgroup.procs"), flags, Mode::empty())?)
@@ -199,20 +205,19 @@ impl Groups {
         text.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
-    /// Whether a process is in this side's group of every hierarchy.
+    /// Whether a process is in this side's group of every hierarchy: each line of its own table must end in our name.
     pub(crate) fn hold(&self, side: Side, pid: i32) -> bool {
-        !self.hierarchies.is_empty()
-            && self.hierarchies.iter().all(|h| {
-                let text = fs::read_to_string(self.path(h, side).join("cgroup.procs")).unwrap_or_default();
-                text.lines().any(|line| line.parse() == Ok(pid))
-            })
+        let table = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let group = format!("/{FOLDER}/{}", self.group_name(side));
+        let wanted = self.hierarchies.iter().filter(|h| h.has(side)).count();
+        wanted > 0 && table.lines().filter(|line| line.ends_with(&group)).count() == wanted
     }
 
     /// Removes the groups. They must be empty; what is not there is not missed.
     pub(crate) fn remove(&self) -> bool {
         let mut all = true;
         for hierarchy in &self.hierarchies {
-            for side in [Side::Run, Side::Guest] {
+            for side in [Side::Run, Side::Guest].into_iter().filter(|side| hierarchy.has(*side)) {
                 match fs::remove_dir(self.path(hierarchy, side)) {
                     Ok(()) => {}
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -224,11 +229,14 @@ impl Groups {
     }
 
     fn path(&self, hierarchy: &Hierarchy, side: Side) -> PathBuf {
-        let ending = match side {
-            Side::Run => "run",
-            Side::Guest => "guest",
-        };
-        hierarchy.folder().join(format!("{}.{ending}", self.name))
+        hierarchy.folder().join(self.group_name(side))
+    }
+
+    fn group_name(&self, side: Side) -> String {
+        match side {
+            Side::Run => format!("{}.run", self.name),
+            Side::Guest => format!("{}.guest", self.name),
+        }
     }
 
     /// The path of a file of a controller in the commands' group.

@@ -3,7 +3,7 @@
 //! Only what the host cannot see is taken from the processes inside, which are still ours at that moment: nothing
 //! hostile has run yet.
 
-use std::fs;
+use std::{fs, path::PathBuf};
 
 use glovebox_core::Layer;
 use rustix::process::Pid;
@@ -17,6 +17,7 @@ use crate::{
 /// Checks every layer of a new sandbox.
 pub(crate) fn present(
     guest: Pid,
+    host: &HostNamespaces,
     groups: &Groups,
     mapped: Mapped,
     host_network: bool,
@@ -30,7 +31,7 @@ pub(crate) fn present(
     let in_groups = zygote.is_some_and(|pid| groups.hold(Side::Run, pid)) && groups.hold(Side::Guest, guest);
     let zygote = zygote.unwrap_or(guest);
     let users = fs::read_to_string(format!("/proc/{guest}/uid_map")).unwrap_or_default();
-    let is_own = |name: &str, pid: i32| is_own_namespace(name, pid);
+    let is_own = |name: &str, pid: i32| host.differs(name, pid);
     Layer::ALL
         .iter()
         .copied()
@@ -43,8 +44,9 @@ pub(crate) fn present(
             Layer::NetworkNs => !host_network && is_own("net", zygote),
             Layer::IpcNs => is_own("ipc", zygote),
             Layer::UtsNs => is_own("uts", zygote),
-            Layer::CgroupNs => is_own("cgroup", zygote) && is_own("cgroup", guest),
-            Layer::PrivateDev => is_own("mnt", zygote),
+            Layer::CgroupNs => is_own("cgroup", zygote),
+            // Our /dev is part of the root that the guest moved into; without a namespace there is none.
+            Layer::PrivateDev => report.masked_proc,
             Layer::MaskedProc => report.masked_proc,
             Layer::Keyring => report.keyring,
             Layer::NoCapabilities => field(&status, "CapBnd").is_some_and(|set| set.bytes().all(|b| b == b'0')),
@@ -59,10 +61,25 @@ pub(crate) fn present(
         .collect()
 }
 
-fn is_own_namespace(name: &str, pid: i32) -> bool {
-    let theirs = fs::read_link(format!("/proc/{pid}/ns/{name}"));
-    let ours = fs::read_link(format!("/proc/self/ns/{name}"));
-    matches!((theirs, ours), (Ok(theirs), Ok(ours)) if theirs != ours)
+/// The namespaces of the host, for comparison.
+pub(crate) struct HostNamespaces(Vec<(&'static str, PathBuf)>);
+
+impl HostNamespaces {
+    /// Those of this process.
+    pub(crate) fn own() -> Self {
+        const NAMES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
+        HostNamespaces(NAMES.iter().filter_map(|name| Some((*name, link(name, "self")?))).collect())
+    }
+
+    fn differs(&self, name: &str, pid: i32) -> bool {
+        let ours = self.0.iter().find(|(known, _)| *known == name).map(|(_, link)| link);
+        let theirs = link(name, &pid.to_string());
+        matches!((ours, theirs), (Some(ours), Some(theirs)) if *ours != theirs)
+    }
+}
+
+fn link(name: &str, process: &str) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{process}/ns/{name}")).ok()
 }
 
 /// Whether a map gives root inside an id that means nothing outside.

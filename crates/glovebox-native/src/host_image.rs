@@ -8,31 +8,25 @@ use std::{fs, path::Path};
 /// Folders that are mounted whole, or copied as the links that they are on hosts with a merged /usr.
 const TOP: [&str; 8] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt"];
 
-/// Parts of /etc. A trailing `*` stands for any ending.
-const ETC: [&str; 22] = [
-    "alternatives",
-    "ca-certificates",
+/// Folders of /etc that are mounted. A trailing `*` stands for any ending.
+const ETC_FOLDERS: [&str; 9] =
+    ["alternatives", "fonts", "java*", "lua*", "perl", "php*", "pki", "python*", "ssl/certs"];
+
+/// Files of /etc that are copied: each mount costs more, at the start and at the end, than a few kilobytes.
+const ETC_FILES: [&str; 9] = [
     "debian_version",
-    "fonts",
-    "java*",
     "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
     "localtime",
-    "lua*",
     "mime.types",
     "os-release",
-    "perl",
-    "php*",
-    "pki",
     "protocols",
-    "python*",
     "services",
-    "ssl/certs",
     "ssl/openssl.cnf",
-    "terminfo",
     "timezone",
 ];
+
+/// A file larger than this is mounted after all.
+const LARGEST_COPY: u64 = 256 * 1024;
 
 /// What the image consists of.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +35,8 @@ pub(crate) struct HostImage {
     pub(crate) mounts: Vec<String>,
     /// Links: where they are, and what they say.
     pub(crate) links: Vec<(String, String)>,
+    /// Files that are copied: where they are, and what is in them.
+    pub(crate) files: Vec<(String, Vec<u8>)>,
 }
 
 impl HostImage {
@@ -48,27 +44,40 @@ impl HostImage {
     pub(crate) fn detect() -> Self {
         let mut image = HostImage::default();
         for name in TOP {
-            image.add(&format!("/{name}"));
+            image.add(&format!("/{name}"), Add::Mount);
         }
-        for pattern in ETC {
+        for pattern in ETC_FOLDERS {
             match pattern.strip_suffix('*') {
-                Some(start) => names_in("/etc", start).iter().for_each(|name| image.add(&format!("/etc/{name}"))),
-                None => image.add(&format!("/etc/{pattern}")),
+                Some(start) => {
+                    names_in("/etc", start).iter().for_each(|name| image.add(&format!("/etc/{name}"), Add::Mount))
+                }
+                None => image.add(&format!("/etc/{pattern}"), Add::Mount),
             }
+        }
+        for name in ETC_FILES {
+            image.add(&format!("/etc/{name}"), Add::Copy);
         }
         image
     }
 
-    fn add(&mut self, path: &str) {
+    fn add(&mut self, path: &str, how: Add) {
         let Ok(metadata) = fs::symlink_metadata(path) else { return };
         if metadata.is_symlink() {
             if let Some(target) = fs::read_link(path).ok().and_then(|t| t.to_str().map(str::to_owned)) {
                 self.links.push((path.to_owned(), target));
             }
+        } else if metadata.is_file() && how == Add::Copy && metadata.len() <= LARGEST_COPY {
+            self.files.extend(fs::read(path).map(|content| (path.to_owned(), content)));
         } else if metadata.is_file() || (metadata.is_dir() && !is_empty(Path::new(path))) {
             self.mounts.push(path.to_owned());
         }
     }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Add {
+    Mount,
+    Copy,
 }
 
 fn names_in(folder: &str, start: &str) -> Vec<String> {

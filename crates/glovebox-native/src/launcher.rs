@@ -32,7 +32,7 @@ use rustix::{
 
 use crate::{
     cgroup::{Cgroups, GroupLimits, Groups, Side},
-    checks,
+    checks::{self, HostNamespaces},
     host_image::HostImage,
     idmap,
     inside::{self, Inside},
@@ -87,6 +87,7 @@ struct Launcher {
     cgroups: Cgroups,
     image: HostImage,
     filter: Vec<sock_filter>,
+    host: HostNamespaces,
     sandboxes: BTreeMap<u64, Live>,
     next: u64,
     in_scratch: bool,
@@ -125,6 +126,7 @@ fn prepare(control: OwnedFd) -> io::Result<Launcher> {
         cgroups,
         image: HostImage::detect(),
         filter: seccomp::compile(),
+        host: HostNamespaces::own(),
         sandboxes: BTreeMap::new(),
         next: 1,
         in_scratch: false,
@@ -301,7 +303,7 @@ impl Launcher {
                 return self.give_up(number, failure, pending.reply);
             }
         };
-        let present = checks::present(live.pid, &live.groups, live.mapped, live.host_network, live.user, &report);
+        let present = checks::present(live.pid, &self.host, &live.groups, live.mapped, live.host_network, live.user, &report);
         let answer = Answer::Created {
             guest_pid: live.pid.as_raw_nonzero().get(),
             group: live.group.clone(),

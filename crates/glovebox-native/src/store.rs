@@ -18,46 +18,38 @@ use rustix::{
 use crate::{
     host_image::{self, HostImage},
     plan::{Failure, Plan, step},
+    sys,
 };
 
 /// Room for the skeleton, on top of what the limits give to programs.
-const SKELETON_BYTES: u64 = 256 * 1024;
+const SKELETON_BYTES: u64 = 512 * 1024;
 const SKELETON_INODES: u64 = 128;
 
-enum Owner {
-    Root,
-    User,
-}
-
-/// Folders of the skeleton. The upper and work folders of an overlay lie in a folder that only root inside can enter.
-const FOLDERS: [(&str, u32, Owner); 26] = [
-    ("dev", 0o755, Owner::Root),
-    ("dev/pts", 0o755, Owner::Root),
-    ("dev/shm", 0o1777, Owner::Root),
-    ("etc", 0o755, Owner::Root),
-    ("etc/ssl", 0o755, Owner::Root),
-    ("home", 0o755, Owner::Root),
-    ("home/user", 0o755, Owner::User),
-    ("proc", 0o555, Owner::Root),
-    ("root", 0o700, Owner::Root),
-    ("run", 0o755, Owner::Root),
-    ("sys", 0o555, Owner::Root),
-    ("tmp", 0o1777, Owner::Root),
-    ("var", 0o755, Owner::Root),
-    ("var/cache", 0o755, Owner::Root),
-    ("var/lib", 0o755, Owner::Root),
-    ("var/log", 0o755, Owner::Root),
-    ("workspace", 0o755, Owner::Root),
-    ("workspace/agent_workspace", 0o755, Owner::User),
-    ("workspace/outputs", 0o755, Owner::User),
-    ("workspace/project_files", 0o755, Owner::Root),
-    (".glovebox", 0o700, Owner::Root),
-    (".glovebox/upper", 0o755, Owner::User),
-    (".glovebox/work", 0o755, Owner::Root),
-    (".glovebox/empty", 0o555, Owner::Root),
-    ("srv", 0o755, Owner::Root),
-    ("mnt", 0o755, Owner::Root),
+/// Folders of the skeleton that belong to root inside.
+const ROOT_FOLDERS: [(&str, u32); 16] = [
+    ("dev", 0o755),
+    ("dev/pts", 0o755),
+    ("dev/shm", 0o1777),
+    ("etc", 0o755),
+    ("etc/ssl", 0o755),
+    ("home", 0o755),
+    ("proc", 0o555),
+    ("root", 0o700),
+    ("run", 0o755),
+    ("sys", 0o555),
+    ("tmp", 0o1777),
+    ("var", 0o755),
+    ("workspace", 0o755),
+    ("workspace/project_files", 0o755),
+    (".glovebox", 0o700),
+    (".glovebox/empty", 0o555),
 ];
+
+/// Folders that belong to the user that commands run as.
+const USER_FOLDERS: [&str; 3] = ["home/user", "workspace/agent_workspace", "workspace/outputs"];
+
+/// Further folders for an overlay. They lie where only root inside can enter.
+const OVERLAY_FOLDERS: [&str; 2] = [".glovebox/upper", ".glovebox/work"];
 
 const LINKS: [(&str, &str); 7] = [
     ("dev/fd", "/proc/self/fd"),
@@ -81,34 +73,37 @@ const DEVICES: [(&str, u32, u32); 6] = [
 
 /// Makes the file system and its skeleton. `base` is the host id of root inside.
 pub(crate) fn make(plan: &Plan, image: &HostImage, base: u32) -> Result<OwnedFd, Failure> {
-    let store = step("make the store", mount_tmpfs(plan))?;
-    step("fill the store", fill(store.as_fd(), plan, image, base))?;
+    let store = step("make the store", mount_tmpfs(plan, base))?;
+    // What is made with these ids for files belongs to root inside without a change of owner for each.
+    step("act as root inside", sys::set_file_ids(base, base))?;
+    let filled = fill(store.as_fd(), plan, image);
+    step("act as root again", sys::set_file_ids(0, 0))?;
+    step("fill the store", filled)?;
+    step("add devices and owners", add_devices_and_owners(store.as_fd(), plan, base))?;
     Ok(store)
 }
 
-fn mount_tmpfs(plan: &Plan) -> rustix::io::Result<OwnedFd> {
+fn mount_tmpfs(plan: &Plan, base: u32) -> rustix::io::Result<OwnedFd> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(context.as_fd(), "source", "glovebox")?;
-    fsconfig_set_string(context.as_fd(), "size", (plan.disk + SKELETON_BYTES).to_string())?;
-    fsconfig_set_string(context.as_fd(), "nr_inodes", (plan.inodes + SKELETON_INODES).to_string())?;
-    fsconfig_set_string(context.as_fd(), "mode", "0755")?;
+    let set = |key: &str, value: String| fsconfig_set_string(context.as_fd(), key, value);
+    set("source", "glovebox".into())?;
+    set("size", (plan.disk + SKELETON_BYTES).to_string())?;
+    set("nr_inodes", (plan.inodes + SKELETON_INODES).to_string())?;
+    set("mode", "0755".into())?;
+    set("uid", base.to_string())?;
+    set("gid", base.to_string())?;
     fsconfig_create(context.as_fd())?;
     // Devices must work, for they lie in this file system; nobody inside can make one.
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NOSUID)
 }
 
-fn fill(root: BorrowedFd<'_>, plan: &Plan, image: &HostImage, base: u32) -> io::Result<()> {
-    let own = |path: &str, uid: u32, gid: u32| {
-        let (uid, gid) = (Uid::from_raw(base + uid), Gid::from_raw(base + gid));
-        rustix::fs::chownat(root, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
-    };
-    rustix::fs::chownat(root, "", Some(Uid::from_raw(base)), Some(Gid::from_raw(base)), AtFlags::EMPTY_PATH)?;
-    for (path, mode, owner) in FOLDERS {
+fn fill(root: BorrowedFd<'_>, plan: &Plan, image: &HostImage) -> io::Result<()> {
+    for (path, mode) in ROOT_FOLDERS {
         rustix::fs::mkdirat(root, path, Mode::from_raw_mode(mode))?;
-        match owner {
-            Owner::Root => own(path, 0, 0)?,
-            Owner::User => own(path, plan.uid, plan.gid)?,
-        }
+    }
+    let overlay = OVERLAY_FOLDERS.into_iter().filter(|_| plan.workspace_overlay);
+    for path in USER_FOLDERS.into_iter().chain(overlay) {
+        rustix::fs::mkdirat(root, path, Mode::from_raw_mode(0o755))?;
     }
     for (path, target) in LINKS {
         rustix::fs::symlinkat(target, root, path)?;
@@ -116,17 +111,38 @@ fn fill(root: BorrowedFd<'_>, plan: &Plan, image: &HostImage, base: u32) -> io::
     for (path, target) in &image.links {
         rustix::fs::symlinkat(target, root, path.trim_start_matches('/'))?;
     }
+    for (path, content) in &image.files {
+        write_file(root, path.trim_start_matches('/'), content)?;
+    }
+    for (name, content) in host_image::own_files(plan.uid, plan.gid, plan.host_network) {
+        write_file(root, &format!("etc/{name}"), content.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn write_file(root: BorrowedFd<'_>, path: &str, mut content: &[u8]) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(root, path, flags, Mode::from_raw_mode(0o644))?;
+    while !content.is_empty() {
+        let written = rustix::io::write(&file, content)?;
+        content = &content[written..];
+    }
+    Ok(())
+}
+
+fn add_devices_and_owners(root: BorrowedFd<'_>, plan: &Plan, base: u32) -> io::Result<()> {
+    let own = |path: &str, uid: u32, gid: u32| {
+        let (uid, gid) = (Uid::from_raw(base + uid), Gid::from_raw(base + gid));
+        rustix::fs::chownat(root, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
+    };
     for (path, major, minor) in DEVICES {
         let mode = Mode::from_raw_mode(0o666);
         rustix::fs::mknodat(root, path, FileType::CharacterDevice, mode, rustix::fs::makedev(major, minor))?;
         own(path, 0, 0)?;
     }
-    for (name, content) in host_image::own_files(plan.uid, plan.gid, plan.host_network) {
-        let path = format!("etc/{name}");
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(root, &path, flags, Mode::from_raw_mode(0o644))?;
-        rustix::io::write(&file, content.as_bytes())?;
-        own(&path, 0, 0)?;
+    let upper = [OVERLAY_FOLDERS[0]].into_iter().filter(|_| plan.workspace_overlay);
+    for path in USER_FOLDERS.into_iter().chain(upper) {
+        own(path, plan.uid, plan.gid)?;
     }
     Ok(())
 }

@@ -4,11 +4,13 @@ use std::{
     cell::RefCell,
     path::PathBuf,
     rc::Rc,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::Context;
-use glovebox_core::Features;
+use glovebox_core::{Backend, Features, SandboxSpec};
+use glovebox_engine::Engine;
 use serde_json::json;
 
 use crate::{
@@ -18,6 +20,8 @@ use crate::{
 
 /// No case takes so long; one that does hangs.
 const LONGEST_CASE: Duration = Duration::from_secs(40);
+/// A helper process answers on a descriptor that it can close only afterwards; so long may that take.
+const SETTLING: Duration = Duration::from_millis(500);
 /// How long an ending in the background may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -56,9 +60,9 @@ thread_local! {
 
 /// Runs all cases that fit the filter.
 pub async fn run_suite(subject: Rc<dyn Subject>, options: &Options) -> anyhow::Result<Summary> {
-    record_panics();
     let backend = subject.backend();
     let features = backend.probe().await.context("the backend cannot work here")?;
+    warm_up(&backend).await?;
     let mut summary = Summary::default();
     let mut lines = Vec::new();
     for case in crate::all().filter(|case| fits(case, options.filter.as_deref())) {
@@ -70,6 +74,12 @@ pub async fn run_suite(subject: Rc<dyn Subject>, options: &Options) -> anyhow::R
     }
     summary.tell(backend.name(), lines, options.json);
     Ok(summary)
+}
+
+/// Makes one sandbox, so that what a backend makes once and keeps is there before the first case.
+async fn warm_up(backend: &Arc<dyn Backend>) -> anyhow::Result<()> {
+    let sandbox = Engine::new(Arc::clone(backend)).create(SandboxSpec::default()).await.context("no sandbox")?;
+    sandbox.destroy().await.context("the first sandbox cannot be destroyed")
 }
 
 fn fits(case: &Case, filter: Option<&str>) -> bool {
@@ -90,19 +100,23 @@ async fn run_case(
     let data_dir = world.data_dir();
     let before = subject.traces();
     let failure = prove(case, world).await;
-    let look = || subject.traces().left_since(&before);
     let patience = if case.ends_in_background || failure.is_some() { PATIENCE } else { Duration::ZERO };
-    let mut left = wait_until_clean(look, patience).await;
+    let mut left = wait_until_clean(|| subject.traces().things_since(&before), patience).await;
+    left.0.extend(wait_until_clean(|| subject.traces().counts_since(&before), patience.max(SETTLING)).await.0);
     left.0.extend(strangers_in_data_dir(&data_dir).0);
     Ok(judge(failure, &left))
 }
 
 /// Runs the case in a task of its own, so that a panic or a hang ends only the case.
 async fn prove(case: &Case, world: World) -> Option<String> {
+    record_panics();
     let tasks = tokio::task::LocalSet::new();
     let task = tasks.spawn_local((case.prove)(world));
     let abort = task.abort_handle();
-    match tasks.run_until(tokio::time::timeout(LONGEST_CASE, task)).await {
+    let ended = tasks.run_until(tokio::time::timeout(LONGEST_CASE, task)).await;
+    // A panic of the suite itself is printed as usual.
+    drop(std::panic::take_hook());
+    match ended {
         Ok(Ok(())) => None,
         Ok(Err(_)) => Some(LAST_PANIC.take()),
         Err(_) => {

@@ -170,13 +170,11 @@ fn data_dir(globals: &Globals) -> PathBuf {
 }
 
 fn say_what_files_set(globals: &Globals, flags: &Flags) {
-    if globals.json {
-        return;
-    }
+    // Said for a JSON result too, on standard error: the caller may not have read the project's file.
     for (key, setting) in flags.config.opened_by_project() {
         report::say(&format!("{} sets {key}", setting.file.display()));
     }
-    if globals.verbose {
+    if globals.verbose && !globals.json {
         for file in flags.config.files() {
             report::say(&format!("configuration: {}", file.display()));
         }

@@ -4,6 +4,7 @@ use std::{fs, io, path::Path};
 
 use super::{Controller, Hierarchy, Side, Version};
 
+/// The period that every new group has.
 const PERIOD_US: u64 = 100_000;
 
 /// The guest's own process is small; these bounds only matter if it is taken over.
@@ -65,7 +66,6 @@ impl Numbers {
                 }
                 (Controller::Pids, _) => put("pids.max", self.pids.to_string())?,
                 (Controller::Cpu, Version::One) => {
-                    put("cpu.cfs_period_us", PERIOD_US.to_string())?;
                     put("cpu.cfs_quota_us", quota.to_string())?;
                 }
                 (Controller::Cpu, Version::Two) => put("cpu.max", format!("{quota} {PERIOD_US}"))?,

@@ -17,8 +17,8 @@
 //!    | move guest to  | loopback, root, pivot        |
 //!    | groups ….guest |                              |
 //!    |                |------- go -----------------> | become root, keyring, rlimits, Landlock,
-//!    |                |<------ report -------------- | capabilities, filter; serve the guest
-//!    |                | capabilities, filter         |
+//!    |                | capabilities, filter         | capabilities, filter
+//!    |                |<------ report -------------- | serve the guest
 //!    |<-- report ---- | serve the host               |
 //! ```
 
@@ -82,9 +82,10 @@ fn set_up(inside: Inside) -> Result<GuestSockets, Failure> {
         step("bring up loopback", sys::loopback_up())?;
     }
     let masked_proc = root::assemble(trees)?;
-    let inner = zygote.release()?;
+    zygote.release()?;
     privileges::drop_for_guest(&plan)?;
     step("install the filter", sys::install_filter(&filter))?;
+    let inner = zygote.report()?;
     let report = Report { keyring: inner.keyring, masked_proc, ..inner };
     step("report", wire::send(&launcher, &GuestReport::Ready(report), &[]))?;
     let _ = launcher.into_raw_fd();

@@ -7,7 +7,7 @@ use crate::{
     sys,
 };
 
-/// The kernel has fewer capabilities than this.
+/// No kernel has more capabilities than this.
 const CAPABILITIES: u32 = 64;
 
 /// The guest keeps the right to signal commands. Its file accesses become those of the commands, so that it can never
@@ -26,7 +26,9 @@ pub(super) fn drop_for_zygote() -> Result<(), Failure> {
 
 fn drop_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
     for capability in 0..CAPABILITIES {
-        step("empty the bounding set", sys::drop_from_bounding_set(capability))?;
+        if !step("empty the bounding set", sys::drop_from_bounding_set(capability))? {
+            break;
+        }
     }
     let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
     step("drop capabilities", rustix::thread::set_capabilities(None, sets))?;

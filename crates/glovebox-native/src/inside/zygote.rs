@@ -46,10 +46,15 @@ pub(super) fn start(plan: &Plan, filter: &[sock_filter], doors: Vec<OwnedFd>) ->
 }
 
 impl Zygote {
-    /// Lets the zygote go on, now that the root is in place, and waits until it is ready.
-    pub(super) fn release(&self) -> Result<Report, Failure> {
+    /// Lets the zygote go on, now that the root is in place.
+    pub(super) fn release(&self) -> Result<(), Failure> {
         let socket = std::mem::ManuallyDrop::new(sys::adopt(self.socket));
-        step("release the zygote", wire::send(&*socket, &(), &[]))?;
+        step("release the zygote", wire::send(&*socket, &(), &[]))
+    }
+
+    /// Waits until the zygote is ready.
+    pub(super) fn report(&self) -> Result<Report, Failure> {
+        let socket = std::mem::ManuallyDrop::new(sys::adopt(self.socket));
         match step("hear from the zygote", wire::receive::<GuestReport>(&*socket))? {
             Some((GuestReport::Ready(report), _)) => Ok(report),
             Some((GuestReport::Failed(failure), _)) => Err(failure),

@@ -193,12 +193,12 @@ pub(crate) fn not_dumpable() -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) }.into())
 }
 
-/// Takes a capability out of the bounding set, whether or not the kernel knows it.
-pub(crate) fn drop_from_bounding_set(capability: u32) -> io::Result<()> {
+/// Takes a capability out of the bounding set. Says whether the kernel knows it.
+pub(crate) fn drop_from_bounding_set(capability: u32) -> io::Result<bool> {
     // SAFETY: plain numbers.
     match check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability as libc::c_ulong, 0, 0, 0) }.into()) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
-        other => other,
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        other => other.map(|()| true),
     }
 }
 

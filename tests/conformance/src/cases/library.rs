@@ -162,7 +162,7 @@ async fn destroying_a_sandbox_ends_the_run_in_it(w: World) {
 async fn leftover_checks_see_a_living_sandbox(w: World) {
     let before = w.traces();
     let sandbox = w.sandbox().create().await;
-    let left = w.traces().left_since(&before).0;
+    let left = w.traces().things_since(&before).0;
     assert!(left.iter().any(|thing| thing.starts_with("process ")), "no process is seen: {left:?}");
     if w.features().cgroup_limits {
         assert!(left.iter().any(|thing| thing.starts_with("control group ")), "no group is seen: {left:?}");

@@ -72,11 +72,14 @@ async fn the_terminal_controls_the_jobs_of_a_shell(w: World) {
     let mut run = setup.start(["bash", "--norc", "-i"]).await;
     let seen = read_until(&mut run, "prompt> ").await;
     assert!(!seen.contains("no job control"), "{seen:?}");
-    keys.send(Bytes::from_static(b"sleep 60\r")).await.expect("the run takes keys");
-    read_until(&mut run, "sleep 60\r\n").await;
+    // The job is in the foreground once it speaks itself.
+    keys.send(Bytes::from_static(b"sh -c 'echo job-$((40+2)); sleep 60'\r")).await.expect("the run takes keys");
+    read_until(&mut run, "job-42").await;
     keys.send(Bytes::from_static(&[26])).await.expect("the run takes keys");
     read_until(&mut run, "Stopped").await;
-    keys.send(Bytes::from_static(b"kill -9 %1; wait %1; exit 5\r")).await.expect("the run takes keys");
+    keys.send(Bytes::from_static(b"exit 4\r")).await.expect("the run takes keys");
+    read_until(&mut run, "There are stopped jobs.").await;
+    keys.send(Bytes::from_static(b"exit 5\r")).await.expect("the run takes keys");
     finish(run).await.expect_exit(5);
 }
 

@@ -24,14 +24,18 @@ pub struct Traces {
 pub struct Leftovers(pub Vec<String>);
 
 impl Traces {
-    /// What is in these traces and was not in those taken before.
-    pub fn left_since(&self, before: &Traces) -> Leftovers {
-        let things = self.things.difference(&before.things).cloned();
-        let counts = self.counts.iter().filter_map(|(name, count)| {
+    /// Things that are there and were not there before.
+    pub fn things_since(&self, before: &Traces) -> Leftovers {
+        Leftovers(self.things.difference(&before.things).cloned().collect())
+    }
+
+    /// Counts that are higher than before.
+    pub fn counts_since(&self, before: &Traces) -> Leftovers {
+        let higher = self.counts.iter().filter_map(|(name, count)| {
             let earlier = before.counts.get(name).copied().unwrap_or(0);
             (*count > earlier).then(|| format!("{name}: {count}, {earlier} before"))
         });
-        Leftovers(things.chain(counts).collect())
+        Leftovers(higher.collect())
     }
 }
 
@@ -81,9 +85,11 @@ mod tests {
             counts: BTreeMap::from([("descriptors", count)]),
         };
         let before = traces(&["mount a", "process 1"], 5);
-        assert_eq!(traces(&["mount a"], 4).left_since(&before), Leftovers::default());
-        let left = traces(&["mount a", "process 2"], 6).left_since(&before);
-        assert_eq!(left.0, ["process 2", "descriptors: 6, 5 before"]);
+        let fewer = traces(&["mount a"], 4);
+        assert_eq!((fewer.things_since(&before).0, fewer.counts_since(&before).0), (vec![], vec![]));
+        let more = traces(&["mount a", "process 2"], 6);
+        assert_eq!(more.things_since(&before).0, ["process 2"]);
+        assert_eq!(more.counts_since(&before).0, ["descriptors: 6, 5 before"]);
     }
 
     #[test]

@@ -29,13 +29,13 @@ async fn soak(name: &str, subject: Rc<dyn Subject>, count: usize, at_once: usize
     let mut failures = batch(&engine, WARM_UP.max(at_once), at_once).await;
     let before = subject.traces();
     let start = Instant::now();
-    let first = Samples::take(&subject.processes());
+    let first = Samples::take(&subject.processes()).await;
     failures.extend(batch(&engine, count / 2, at_once).await);
-    let middle = Samples::take(&subject.processes());
+    let middle = Samples::take(&subject.processes()).await;
     failures.extend(batch(&engine, count - count / 2, at_once).await);
-    let end = Samples::take(&subject.processes());
+    let end = Samples::take(&subject.processes()).await;
     let seconds = start.elapsed().as_secs_f64();
-    let left = subject.traces().left_since(&before);
+    let left = subject.traces().things_since(&before);
     let grown = end.grown_since(&middle);
     let ok = failures.is_empty() && left.0.is_empty() && grown.is_empty();
     let summary = json!({
