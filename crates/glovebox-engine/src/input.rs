@@ -63,10 +63,15 @@ async fn put_host(sending: &mut Sending, target: String, source: &Path) -> Resul
     let mut waiting = vec![(target, source.to_owned(), true)];
     while let Some((target, source, follow)) = waiting.pop() {
         let unreadable = |error: io::Error| {
-            let code = if error.kind() == io::ErrorKind::NotFound { ErrorCode::FileNotFound } else { ErrorCode::FileUnreadable };
+            let code = if error.kind() == io::ErrorKind::NotFound {
+                ErrorCode::FileNotFound
+            } else {
+                ErrorCode::FileUnreadable
+            };
             Error::new(code, format!("{} cannot be copied into the sandbox", source.display())).because(error)
         };
-        let metadata = if follow { fs::metadata(&source) } else { fs::symlink_metadata(&source) }.map_err(unreadable)?;
+        let metadata =
+            if follow { fs::metadata(&source) } else { fs::symlink_metadata(&source) }.map_err(unreadable)?;
         let mode = metadata.permissions().mode() & 0o777;
         let mut entry = FileEntry { path: target.clone(), mode, kind: FileKind::Regular.into(), link: String::new() };
         if metadata.is_dir() {

@@ -6,8 +6,8 @@
 use std::{collections::BTreeSet, ffi::OsStr, io, os::fd::OwnedFd, os::unix::ffi::OsStrExt, path::Path};
 
 use bytes::Bytes;
-use glovebox_proto::{ArtifactQuery, FileEntry, FileKind, Frame, FrameKind, StartFailed, bound};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use glovebox_proto::{ArtifactQuery, FileEntry, FileKind, Frame, FrameKind, StartFailed, bound};
 use h2::{RecvStream, SendStream};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, openat2};
 

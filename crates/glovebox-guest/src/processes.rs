@@ -28,7 +28,8 @@ pub(crate) enum Target {
 /// Sends a signal to each process of the target once. Says how many there were.
 pub(crate) fn signal(target: Target, number: i32) -> usize {
     let processes = list();
-    let chosen: Vec<i32> = processes.iter().filter(|p| !p.zombie && is_in(&processes, p, target)).map(|p| p.pid).collect();
+    let chosen: Vec<i32> =
+        processes.iter().filter(|p| !p.zombie && is_in(&processes, p, target)).map(|p| p.pid).collect();
     for pid in &chosen {
         if let (Some(pid), Some(signal)) = (Pid::from_raw(*pid), Signal::from_named_raw(number)) {
             // A process may end between the look and the signal; inside this namespace its id is not used again so soon,
@@ -100,7 +101,14 @@ mod tests {
     #[test]
     fn a_command_is_its_descendants_and_its_session() {
         let process = |pid, parent, session| Process { pid, parent, session, zombie: false };
-        let all = [process(1, 0, 0), process(2, 1, 0), process(10, 1, 10), process(11, 10, 11), process(12, 1, 10), process(20, 1, 20)];
+        let all = [
+            process(1, 0, 0),
+            process(2, 1, 0),
+            process(10, 1, 10),
+            process(11, 10, 11),
+            process(12, 1, 10),
+            process(20, 1, 20),
+        ];
         let target = Target::Command { main: 10, zygote: 2 };
         let chosen: Vec<i32> = all.iter().filter(|p| is_in(&all, p, target)).map(|p| p.pid).collect();
         assert_eq!(chosen, [10, 11, 12]);

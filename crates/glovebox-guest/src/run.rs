@@ -214,8 +214,7 @@ pub(crate) async fn signal(guest: Rc<Guest>, body: RecvStream, mut out: SendStre
 
 async fn signal_run(guest: &Guest, main: i32, number: i32) {
     let zygote = guest.zygote_pid;
-    let target =
-        if guest.runs.get() <= 1 { Target::Everything { zygote } } else { Target::Command { main, zygote } };
+    let target = if guest.runs.get() <= 1 { Target::Everything { zygote } } else { Target::Command { main, zygote } };
     if number != libc::SIGKILL {
         processes::signal(target, number);
         return;

@@ -45,15 +45,12 @@ pub(crate) fn spawn(prepared: &Prepared, stack: &mut [u8]) -> Result<i32, (Step,
     let pointers = |strings: &[CString]| -> Vec<*const c_char> {
         strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
     };
-    let mut child =
-        Child { prepared, argv: pointers(&prepared.argv), env: pointers(&prepared.env), failed: None };
+    let mut child = Child { prepared, argv: pointers(&prepared.argv), env: pointers(&prepared.env), failed: None };
     let top = stack.as_mut_ptr_range().end as usize & !15;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PARENT | libc::SIGCHLD;
     // SAFETY: `top` is the aligned end of a live buffer that only the child uses while this process is suspended by
     // CLONE_VFORK; `child` outlives the call for the same reason; `become_command` never returns.
-    let pid = unsafe {
-        libc::clone(become_command, top as *mut c_void, flags, (&raw mut child).cast::<c_void>())
-    };
+    let pid = unsafe { libc::clone(become_command, top as *mut c_void, flags, (&raw mut child).cast::<c_void>()) };
     if pid < 0 {
         return Err((Step::Fork, errno()));
     }

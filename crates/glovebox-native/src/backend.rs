@@ -11,8 +11,7 @@ use std::{
 use async_trait::async_trait;
 use glovebox_core::{
     Access, Backend, ChangeSet, Created, Enforcement, Error, ErrorCode, Evidence, Features, Found, GuestStream,
-    Isolation, LimitKind, LimitsInForce, Network, Result, SandboxId, SandboxSpec, Usage, WORKING_DIR,
-    WorkspaceMode,
+    Isolation, LimitKind, LimitsInForce, Network, Result, SandboxId, SandboxSpec, Usage, WORKING_DIR, WorkspaceMode,
 };
 use tokio::net::UnixStream;
 
@@ -52,14 +51,16 @@ impl NativeBackend {
     /// prepares itself while the caller goes on. It ends with the caller and cleans up after it.
     pub fn start() -> Result<Self> {
         if !rustix::process::geteuid().is_root() {
-            return Err(unavailable("the native backend needs root in this version").hint("run it as root, for example with sudo"));
+            return Err(unavailable("the native backend needs root in this version")
+                .hint("run it as root, for example with sudo"));
         }
         let threads = fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
         if threads != 1 {
             return Err(unavailable("the launcher must be started before the program has threads")
                 .hint("call NativeBackend::start() first thing in main, before any async runtime"));
         }
-        let (control, theirs) = wire::message_pair().map_err(|e| unavailable("no socket for the launcher").because(e))?;
+        let (control, theirs) =
+            wire::message_pair().map_err(|e| unavailable("no socket for the launcher").because(e))?;
         match sys::fork_with(0).map_err(|e| unavailable("the launcher could not be forked").because(e))? {
             Forked::Child => {
                 // All descriptors of the caller are closed, its own end of the socket included.
@@ -274,11 +275,7 @@ fn plan_workspace(workspace: &glovebox_core::Workspace) -> Result<PlannedMount> 
 
 fn plan_mount(mount: &glovebox_core::Mount) -> Result<PlannedMount> {
     let source = host_path(&mount.source)?;
-    Ok(PlannedMount {
-        source,
-        target: mount.target.as_str().into(),
-        read_only: mount.access == Access::ReadOnly,
-    })
+    Ok(PlannedMount { source, target: mount.target.as_str().into(), read_only: mount.access == Access::ReadOnly })
 }
 
 /// The absolute form of a path that the caller named on the host.
@@ -291,9 +288,10 @@ fn host_path(path: &Path) -> Result<String> {
         };
         Error::new(code, format!("{} cannot be used", path.display())).because(error)
     })?;
-    absolute.into_os_string().into_string().map_err(|path| {
-        Error::new(ErrorCode::InvalidMount, format!("{} is not UTF-8", Path::new(&path).display()))
-    })
+    absolute
+        .into_os_string()
+        .into_string()
+        .map_err(|path| Error::new(ErrorCode::InvalidMount, format!("{} is not UTF-8", Path::new(&path).display())))
 }
 
 fn limits_in_force(spec: &SandboxSpec, plan: &Plan, lowered: Vec<LimitKind>) -> LimitsInForce {

@@ -356,7 +356,10 @@ fn entries(folder: &OwnedFd) -> io::Result<Vec<(CString, Stat)>> {
     let mut found = Vec::new();
     for entry in Dir::read_from(folder)?.take(MOST) {
         let name = entry?.file_name().to_owned();
-        if name.as_c_str() != c"." && name.as_c_str() != c".." && let Some(stat) = look(folder, &name) {
+        if name.as_c_str() != c"."
+            && name.as_c_str() != c".."
+            && let Some(stat) = look(folder, &name)
+        {
             found.push((name, stat));
         }
     }

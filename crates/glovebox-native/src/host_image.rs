@@ -105,7 +105,8 @@ pub(crate) fn own_files(uid: u32, gid: u32, host_network: bool) -> Vec<(&'static
         0 | 65534 => String::new(),
         _ => format!("user:x:{gid}:\n"),
     };
-    let resolver = if host_network { fs::read_to_string("/etc/resolv.conf").unwrap_or_default() } else { String::new() };
+    let resolver =
+        if host_network { fs::read_to_string("/etc/resolv.conf").unwrap_or_default() } else { String::new() };
     vec![
         ("passwd", format!("root:x:0:0:root:/root:/bin/sh\n{user}nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n")),
         ("group", format!("root:x:0:\ntty:x:5:\n{group}nogroup:x:65534:\n")),

@@ -213,7 +213,9 @@ impl Launcher {
         let run_doors = step("open the groups", groups.doors(Side::Run))?;
         let memory = groups.memory_files().map(|files| MemoryWatch::start(files, plan.memory));
         let (watch, disk_watch) = match plan.writes_to_host() {
-            true => step("watch the disk", watch::start_disk_watch(plan)).map(|(told, life)| (Some(told), Some(life)))?,
+            true => {
+                step("watch the disk", watch::start_disk_watch(plan)).map(|(told, life)| (Some(told), Some(life)))?
+            }
             false => (None, None),
         };
         let (pid, process) = match step("fork the guest", sys::fork_with(namespaces(plan)))? {
@@ -303,7 +305,8 @@ impl Launcher {
                 return self.give_up(number, failure, pending.reply);
             }
         };
-        let present = checks::present(live.pid, &self.host, &live.groups, live.mapped, live.host_network, live.user, &report);
+        let present =
+            checks::present(live.pid, &self.host, &live.groups, live.mapped, live.host_network, live.user, &report);
         let answer = Answer::Created {
             guest_pid: live.pid.as_raw_nonzero().get(),
             group: live.group.clone(),
@@ -397,7 +400,12 @@ impl Launcher {
 /// New namespaces of a guest. The zygote makes the control group namespace that commands see.
 fn namespaces(plan: &Plan) -> u64 {
     let network = if plan.host_network { 0 } else { libc::CLONE_NEWNET };
-    let all = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | libc::CLONE_NEWCGROUP;
+    let all = libc::CLONE_NEWUSER
+        | libc::CLONE_NEWNS
+        | libc::CLONE_NEWPID
+        | libc::CLONE_NEWIPC
+        | libc::CLONE_NEWUTS
+        | libc::CLONE_NEWCGROUP;
     (all | network) as u64
 }
 

@@ -93,7 +93,12 @@ fn sealed(path: &str, read_only: bool, namespace: BorrowedFd<'_>) -> io::Result<
 
 /// An overlay over a workspace, with the upper layer in the store. Returns the overlay, and the store as a new
 /// descriptor: overlayfs wants layers that are attached somewhere, so the store passes through the scratch folder.
-pub(crate) fn overlay(mount: &PlannedMount, base: u32, plan: &Plan, store: OwnedFd) -> Result<(Tree, OwnedFd), Failure> {
+pub(crate) fn overlay(
+    mount: &PlannedMount,
+    base: u32,
+    plan: &Plan,
+    store: OwnedFd,
+) -> Result<(Tree, OwnedFd), Failure> {
     let name = format!("mount {}", mount.target);
     let namespace = step(&name, owner_namespace(&mount.source, base, plan))?;
     let (lower, _) = step(&name, sealed(&mount.source, true, namespace.as_fd()))?;

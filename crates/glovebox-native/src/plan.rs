@@ -58,7 +58,12 @@ pub(crate) enum Order {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
     /// Descriptors come along in this order: channel, process, store, disk watch if any.
-    Created { guest_pid: i32, group: String, present: Vec<Layer>, watch: bool },
+    Created {
+        guest_pid: i32,
+        group: String,
+        present: Vec<Layer>,
+        watch: bool,
+    },
     Destroyed,
     Failed(Failure),
 }

@@ -65,12 +65,7 @@ enum Listed {
 /// Compiles the filter. The result does not depend on the host, so it is made once, before anything is forked.
 pub(crate) fn compile() -> Vec<sock_filter> {
     let ranges = ranges();
-    let mut program = vec![
-        load(OFFSET_ARCH),
-        jump(EQUAL, ARCH, 1, 0),
-        ret(KILL_PROCESS),
-        load(OFFSET_NUMBER),
-    ];
+    let mut program = vec![load(OFFSET_ARCH), jump(EQUAL, ARCH, 1, 0), ret(KILL_PROCESS), load(OFFSET_NUMBER)];
     search(&ranges, &mut program);
     program
 }
@@ -224,7 +219,9 @@ mod tests {
     #[test]
     fn clone_makes_processes_and_threads_but_no_namespaces() {
         assert_eq!(call(libc::SYS_clone, [libc::SIGCHLD as u32, 0, 0, 0, 0, 0]), ALLOW);
-        for flag in [libc::CLONE_NEWUSER, libc::CLONE_NEWNS, libc::CLONE_NEWPID, libc::CLONE_NEWNET, libc::CLONE_NEWCGROUP] {
+        for flag in
+            [libc::CLONE_NEWUSER, libc::CLONE_NEWNS, libc::CLONE_NEWPID, libc::CLONE_NEWNET, libc::CLONE_NEWCGROUP]
+        {
             assert_eq!(call(libc::SYS_clone, [(flag | libc::SIGCHLD) as u32, 0, 0, 0, 0, 0]), EPERM);
         }
         assert_eq!(call(libc::SYS_clone3, [0; 6]), ENOSYS);

@@ -21,10 +21,6 @@ use crate::{
     sys,
 };
 
-/// Room for the skeleton, on top of what the limits give to programs.
-const SKELETON_BYTES: u64 = 512 * 1024;
-const SKELETON_INODES: u64 = 128;
-
 /// Folders of the skeleton that belong to root inside.
 const ROOT_FOLDERS: [(&str, u32); 16] = [
     ("dev", 0o755),
@@ -73,22 +69,44 @@ const DEVICES: [(&str, u32, u32); 6] = [
 
 /// Makes the file system and its skeleton. `base` is the host id of root inside.
 pub(crate) fn make(plan: &Plan, image: &HostImage, base: u32) -> Result<OwnedFd, Failure> {
-    let store = step("make the store", mount_tmpfs(plan, base))?;
+    let own_files = host_image::own_files(plan.uid, plan.gid, plan.host_network);
+    let skeleton = Skeleton::of(plan, image, &own_files);
+    let store = step("make the store", mount_tmpfs(plan, &skeleton, base))?;
     // What is made with these ids for files belongs to root inside without a change of owner for each.
     step("act as root inside", sys::set_file_ids(base, base))?;
-    let filled = fill(store.as_fd(), plan, image);
+    let filled = fill(store.as_fd(), plan, image, &own_files);
     step("act as root again", sys::set_file_ids(0, 0))?;
     step("fill the store", filled)?;
     step("add devices and owners", add_devices_and_owners(store.as_fd(), plan, base))?;
     Ok(store)
 }
 
-fn mount_tmpfs(plan: &Plan, base: u32) -> rustix::io::Result<OwnedFd> {
+/// What the skeleton itself takes of the store; programs have their limits on top of it.
+struct Skeleton {
+    bytes: u64,
+    inodes: u64,
+}
+
+impl Skeleton {
+    fn of(plan: &Plan, image: &HostImage, own_files: &[(&str, String)]) -> Self {
+        const PAGE: u64 = 4096;
+        let lengths = image.files.iter().map(|(_, content)| content.len());
+        let lengths = lengths.chain(own_files.iter().map(|(_, content)| content.len()));
+        let bytes = lengths.clone().map(|length| (length as u64).div_ceil(PAGE) * PAGE).sum();
+        let fixed = 1 + ROOT_FOLDERS.len() + USER_FOLDERS.len() + OVERLAY_FOLDERS.len() + LINKS.len() + DEVICES.len();
+        // Each mount needs a place, and the folders on the way to it.
+        let targets = image.mounts.iter().chain(plan.mounts.iter().map(|mount| &mount.target));
+        let places: usize = targets.map(|target| target.matches('/').count()).sum();
+        Skeleton { bytes, inodes: (fixed + image.links.len() + lengths.count() + places) as u64 }
+    }
+}
+
+fn mount_tmpfs(plan: &Plan, skeleton: &Skeleton, base: u32) -> rustix::io::Result<OwnedFd> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let set = |key: &str, value: String| fsconfig_set_string(context.as_fd(), key, value);
     set("source", "glovebox".into())?;
-    set("size", (plan.disk + SKELETON_BYTES).to_string())?;
-    set("nr_inodes", (plan.inodes + SKELETON_INODES).to_string())?;
+    set("size", (plan.disk + skeleton.bytes).to_string())?;
+    set("nr_inodes", (plan.inodes + skeleton.inodes).to_string())?;
     set("mode", "0755".into())?;
     set("uid", base.to_string())?;
     set("gid", base.to_string())?;
@@ -97,7 +115,7 @@ fn mount_tmpfs(plan: &Plan, base: u32) -> rustix::io::Result<OwnedFd> {
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NOSUID)
 }
 
-fn fill(root: BorrowedFd<'_>, plan: &Plan, image: &HostImage) -> io::Result<()> {
+fn fill(root: BorrowedFd<'_>, plan: &Plan, image: &HostImage, own_files: &[(&str, String)]) -> io::Result<()> {
     for (path, mode) in ROOT_FOLDERS {
         rustix::fs::mkdirat(root, path, Mode::from_raw_mode(mode))?;
     }
@@ -114,7 +132,7 @@ fn fill(root: BorrowedFd<'_>, plan: &Plan, image: &HostImage) -> io::Result<()> 
     for (path, content) in &image.files {
         write_file(root, path.trim_start_matches('/'), content)?;
     }
-    for (name, content) in host_image::own_files(plan.uid, plan.gid, plan.host_network) {
+    for (name, content) in own_files {
         write_file(root, &format!("etc/{name}"), content.as_bytes())?;
     }
     Ok(())

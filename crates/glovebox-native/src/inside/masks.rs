@@ -20,7 +20,15 @@ const EMPTY: [&str; 6] = ["acpi", "asound", "bus", "fs", "irq", "scsi"];
 
 /// Files that become /dev/null.
 const NULL: [&str; 10] = [
-    "cmdline", "kcore", "keys", "key-users", "kmsg", "latency_stats", "sched_debug", "sysrq-trigger", "timer_list",
+    "cmdline",
+    "kcore",
+    "keys",
+    "key-users",
+    "kmsg",
+    "latency_stats",
+    "sched_debug",
+    "sysrq-trigger",
+    "timer_list",
     "timer_stats",
 ];
 

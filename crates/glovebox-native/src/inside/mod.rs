@@ -93,11 +93,7 @@ fn set_up(inside: Inside) -> Result<GuestSockets, Failure> {
     keep.sort_unstable();
     step("close descriptors", sys::close_all_but(&keep))?;
     let _ = launcher_fd;
-    Ok(GuestSockets {
-        channel: sys::adopt(channel_fd),
-        zygote: sys::adopt(zygote.socket),
-        zygote_pid: zygote.pid,
-    })
+    Ok(GuestSockets { channel: sys::adopt(channel_fd), zygote: sys::adopt(zygote.socket), zygote_pid: zygote.pid })
 }
 
 /// Enters the commands' groups. The descriptors were opened by the host's root, whose rights count.

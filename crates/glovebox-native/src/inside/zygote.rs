@@ -10,7 +10,10 @@ use landlock::{
     ABI, Access, AccessFs, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use libc::sock_filter;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::{
+    fs::Mode,
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
 
 use super::{join_groups, privileges};
 use crate::{
@@ -21,6 +24,9 @@ use crate::{
 
 /// The newest Landlock that this code was written for; older kernels give what they have.
 const LANDLOCK: ABI = ABI::V6;
+
+/// What programs expect; the launcher's own is empty, so that it makes files with exactly the modes it asks for.
+const USUAL_UMASK: Mode = Mode::WGRP.union(Mode::WOTH);
 
 /// The guest's handle on the zygote.
 pub(super) struct Zygote {
@@ -72,6 +78,7 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[sock_filter], doors: Vec<OwnedFd
     step("become root inside", sys::become_user(0, 0))?;
     step("make a keyring", sys::new_session_keyring())?;
     step("set resource limits", set_limits(plan))?;
+    rustix::process::umask(USUAL_UMASK);
     let landlock = restrict_files(plan);
     privileges::drop_for_zygote()?;
     step("install the filter", sys::install_filter(filter))?;
@@ -111,7 +118,10 @@ fn restrict_files(plan: &Plan) -> bool {
         for folder in ["/workspace", "/home/user", "/tmp", "/dev/shm"].into_iter().chain(mounted) {
             let path = PathFd::new(folder)?;
             let is_folder = std::fs::metadata(folder)?.is_dir();
-            rules = rules.add_rule(PathBeneath::new(path, if is_folder { all } else { write_files & AccessFs::from_file(LANDLOCK) }))?;
+            rules = rules.add_rule(PathBeneath::new(
+                path,
+                if is_folder { all } else { write_files & AccessFs::from_file(LANDLOCK) },
+            ))?;
         }
         Ok(rules.restrict_self()?.ruleset)
     };

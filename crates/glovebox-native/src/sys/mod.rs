@@ -167,7 +167,9 @@ pub(crate) fn loopback_up() -> io::Result<()> {
 /// Ignores signals that a terminal or an init system sends to whole groups of processes.
 pub(crate) fn ignore_group_signals() {
     // Children are reaped by the kernel; their ends are seen through process descriptors.
-    for signal in [libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE, libc::SIGTSTP] {
+    for signal in
+        [libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE, libc::SIGTSTP]
+    {
         // SAFETY: ignoring a signal installs no handler.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
