@@ -24,7 +24,7 @@ use crate::{peers::Peers, report::Report, rows::Row};
 
 /// Measures the promises of SPECIFICATION.md and prints them as one table.
 #[derive(Parser)]
-#[command(name = "cargo xtask bench")]
+#[command(name = "glovebox-bench", override_usage = "cargo xtask bench [OPTIONS]")]
 struct Flags {
     /// Rows to measure, all by default.
     #[arg(long, value_enum, value_delimiter = ',')]

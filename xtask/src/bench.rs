@@ -38,7 +38,7 @@ pub(crate) fn bench(args: &[String]) -> Result<()> {
     run(&["cargo", "build", "--release", "--locked", "-p", "glovebox-cli", "-p", "glovebox-bench"])?;
     let program = built("release", "glovebox-bench").to_string_lossy().into_owned();
     if args.iter().any(|arg| arg == "--help" || arg == "-h") {
-        return run(&[&program, "--help"]);
+        return run_bench(&[&program, "--help"]);
     }
     need::root()?;
     need::tools(&TOOLS)?;

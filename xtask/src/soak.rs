@@ -17,7 +17,7 @@ struct Row {
     promise: String,
     command: String,
     seconds: f64,
-    /// The last line that it printed, where that is a JSON summary.
+    /// The plain values of its last line, where that is a JSON summary.
     said: String,
     error: Option<String>,
 }
@@ -80,13 +80,21 @@ fn row(promise: &str, argv: &[&str]) -> Row {
     let started = Instant::now();
     let (said, error) = match run_and_read(argv) {
         Ok((ok, text)) => {
-            let summary = text.lines().last().filter(|line| line.starts_with('{')).unwrap_or_default();
-            (summary.to_owned(), (!ok).then(|| "it failed".to_owned()))
+            let said = text.lines().last().map(plain_values).unwrap_or_default();
+            (said, (!ok).then(|| "it failed".to_owned()))
         }
         Err(error) => (String::new(), Some(format!("{error:#}"))),
     };
     let command = argv.join(" ").replace(&format!("{}/", root().display()), "");
     Row { promise: promise.to_owned(), command, seconds: started.elapsed().as_secs_f64(), said, error }
+}
+
+/// `name value` of each number of a JSON object; lists and objects in it are for the log above the table.
+fn plain_values(line: &str) -> String {
+    let summary: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).unwrap_or_default();
+    let numbers = summary.iter().filter_map(|(name, value)| Some((name, value.as_f64()?)));
+    let rounded = numbers.map(|(name, value)| format!("{} {}", name.replace('_', " "), (value * 10.0).round() / 10.0));
+    rounded.collect::<Vec<_>>().join(", ")
 }
 
 fn print_table(rows: &[Row]) -> Result<()> {
@@ -97,8 +105,29 @@ fn print_table(rows: &[Row]) -> Result<()> {
     println!("| promise | command | seconds | said | held |\n| --- | --- | --- | --- | --- |");
     for row in rows {
         let held = if row.error.is_none() { "yes" } else { "**no**" };
-        let said = if row.said.is_empty() { String::new() } else { format!("`{}`", row.said) };
-        println!("| {} | `{}` | {:.0} | {said} | {held} |", row.promise, row.command, row.seconds);
+        println!("| {} | `{}` | {:.0} | {} | {held} |", row.promise, row.command, row.seconds, row.said);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_numbers_of_a_summary_are_in_the_table() {
+        let line = r#"{"runs_per_second": 124.93, "failures": 0, "ok": true, "grown": []}"#;
+        assert_eq!(plain_values(line), "failures 0, runs per second 124.9");
+        assert_eq!(plain_values("no summary"), "");
+    }
+
+    #[test]
+    fn the_minutes_of_fuzzing_are_checked() {
+        let parse = |args: &[&str]| fuzz_minutes(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>());
+        assert_eq!(parse(&[]).unwrap(), 2.0);
+        assert_eq!(parse(&["--fuzz-minutes", "0.5"]).unwrap(), 0.5);
+        for wrong in [&["--fuzz-minutes", "0"][..], &["--fuzz-minutes", "x"], &["--fuzz-minutes"], &["--other"]] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
 }

@@ -103,10 +103,12 @@ pub(crate) fn command(argv: &[&str]) -> Command {
     command
 }
 
-/// Runs a command with its output on the terminal; an error unless it exits with 0.
+/// Runs a command with its output on standard error; an error unless it exits with 0. Standard output is for what a verb
+/// was asked for: a table, a summary, a document.
 pub(crate) fn run(argv: &[&str]) -> Result<()> {
-    println!("$ {}", argv.join(" "));
-    let status = command(argv).status().with_context(|| format!("cannot start {}", argv[0]))?;
+    eprintln!("$ {}", argv.join(" "));
+    let status =
+        command(argv).stdout(std::io::stderr()).status().with_context(|| format!("cannot start {}", argv[0]))?;
     if !status.success() {
         bail!("`{}` ended with {status}", argv.join(" "));
     }
@@ -115,7 +117,7 @@ pub(crate) fn run(argv: &[&str]) -> Result<()> {
 
 /// Runs a command with its output on the terminal and gives what it wrote to standard output, whatever its end.
 pub(crate) fn run_and_read(argv: &[&str]) -> Result<(bool, String)> {
-    println!("$ {}", argv.join(" "));
+    eprintln!("$ {}", argv.join(" "));
     let mut child =
         command(argv).stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start {}", argv[0]))?;
     let stdout = child.stdout.take().context("the child has no standard output")?;

@@ -5,7 +5,7 @@ use std::{
     fs, io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
-    sync::{Mutex, MutexGuard, OnceLock},
+    sync::{Arc, Mutex, MutexGuard, OnceLock},
 };
 
 use async_trait::async_trait;
@@ -43,7 +43,7 @@ struct Held {
     watch: Option<OwnedFd>,
     guest_pid: i32,
     groups: Groups,
-    layers: Layers,
+    layers: Arc<Layers>,
 }
 
 impl NativeBackend {
@@ -137,7 +137,7 @@ impl Backend for NativeBackend {
 
     async fn create(&self, id: SandboxId, spec: &SandboxSpec) -> Result<Created> {
         let (plan, lowered) = make_plan(spec)?;
-        let layers = Layers::of(&plan)?;
+        let layers = Arc::new(Layers::of(&plan)?);
         let limits = limits_in_force(spec, &plan, lowered);
         let (answer, fds) = self.ask(&Order::Create { id, plan: Box::new(plan) }).await?;
         let (guest_pid, group, present) = match answer {
@@ -187,9 +187,17 @@ impl Backend for NativeBackend {
     }
 
     async fn changes(&self, id: SandboxId) -> Result<ChangeSet> {
-        let held = self.held();
-        let held = held.get(&id).ok_or_else(|| gone(id))?;
-        changes::collect(held.store.as_fd(), &held.layers).map_err(host_io)
+        let (store, layers) = {
+            let held = self.held();
+            let held = held.get(&id).ok_or_else(|| gone(id))?;
+            (held.store.try_clone().map_err(host_io)?, held.layers.clone())
+        };
+        if changes::is_untouched(store.as_fd(), &layers).map_err(host_io)? {
+            return Ok(ChangeSet::default());
+        }
+        // How long this takes is up to what ran inside, so it must not hold up other sandboxes.
+        let collected = tokio::task::spawn_blocking(move || changes::collect(store.as_fd(), &layers)).await;
+        collected.map_err(|error| host_io(io::Error::other(error)))?.map_err(host_io)
     }
 
     async fn watched_limit(&self, id: SandboxId) -> LimitKind {

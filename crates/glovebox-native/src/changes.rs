@@ -27,7 +27,8 @@ use rustix::{
 use crate::plan::Plan;
 
 const MOST: usize = 100_000;
-const DEEPEST: usize = 256;
+/// Each level holds up to three descriptors open, so depth is bounded by what a process may open.
+const DEEPEST: usize = 64;
 
 /// Which layers the working directory of a sandbox has.
 #[derive(Debug)]
@@ -77,8 +78,18 @@ pub(crate) fn collect(store: BorrowedFd<'_>, layers: &Layers) -> io::Result<Chan
         list.sort_unstable();
         list.dedup();
     }
-    *truncated = walk.left == 0;
+    *truncated |= walk.left == 0;
     Ok(walk.changes)
+}
+
+/// Whether nothing was written below `/workspace` at all: the usual case of a short run, told by three looks.
+pub(crate) fn is_untouched(store: BorrowedFd<'_>, layers: &Layers) -> io::Result<bool> {
+    let working = match layers {
+        Layers::Fresh => is_empty(&open_path(store, "workspace/agent_workspace")?),
+        Layers::Overlay(_) => is_empty(&open_path(store, ".glovebox/upper")?),
+        Layers::Direct => true,
+    };
+    Ok(working && is_empty(&open_path(store, "workspace/outputs")?))
 }
 
 /// Whether the lower folder that shines through is the one that used to be there.
@@ -134,6 +145,10 @@ impl Walk {
                     } else {
                         self.all_below(&inner, &below, depth + 1, kind)?;
                     }
+                }
+                (true, false) => {
+                    self.changes.truncated = true;
+                    self.note(kind(), &below);
                 }
                 _ => self.note(kind(), &below),
             }
@@ -379,7 +394,8 @@ fn is_whiteout(stat: &Stat) -> bool {
 }
 
 fn is_empty(folder: &OwnedFd) -> bool {
-    entries(folder).is_ok_and(|entries| entries.is_empty())
+    // The first two entries are the folder itself and its parent.
+    Dir::read_from(folder).is_ok_and(|entries| entries.take(3).count() < 3)
 }
 
 /// Names that are not UTF-8 are shown as well as they can be.

@@ -1,6 +1,7 @@
 //! What a sandbox may leave on the host: nothing. Traces are taken before and after each case and compared.
 
 mod native;
+mod orphans;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use native::{glovebox_groups, traces as native_traces};
+pub(crate) use native::traces as native_traces;
+pub(crate) use orphans::orphaned_things;
 
 /// Everything of a backend that is on the host at one moment.
 #[derive(Clone, Debug, Default)]

@@ -7,16 +7,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::Traces;
+use super::{Traces, orphans::lock_holders};
 
 /// Where launchers keep their locks.
-const LAUNCHERS: &str = "/run/glovebox/launchers";
+pub(super) const LAUNCHERS: &str = "/run/glovebox/launchers";
 
 /// A process as /proc shows it.
-struct Process {
-    pid: i32,
-    parent: i32,
-    name: String,
+pub(super) struct Process {
+    pub(super) pid: i32,
+    pub(super) parent: i32,
+    pub(super) name: String,
 }
 
 /// Everything of the native backend that is on the host now. The launcher itself is no trace.
@@ -43,18 +43,9 @@ fn descriptors(pid: i32) -> usize {
 
 /// The name that a launcher gives to everything it makes: that of the lock file which it holds.
 fn owner_name(launcher: i32) -> String {
-    let locks = fs::read_to_string("/proc/locks").expect("/proc is there");
-    let is_held = |file: &fs::DirEntry| {
-        let inode = file.metadata().map_or(0, |facts| facts.ino());
-        locks.lines().any(|line| {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let place = words.iter().position(|word| *word == "WRITE");
-            place.is_some_and(|at| {
-                words.get(at + 1) == Some(&launcher.to_string().as_str())
-                    && words.get(at + 2).is_some_and(|file| file.ends_with(&format!(":{inode}")))
-            })
-        })
-    };
+    let held: Vec<u64> =
+        lock_holders().into_iter().filter(|(pid, _)| *pid == launcher).map(|(_, inode)| inode).collect();
+    let is_held = |file: &fs::DirEntry| file.metadata().is_ok_and(|facts| held.contains(&facts.ino()));
     let lock = fs::read_dir(LAUNCHERS).into_iter().flatten().flatten().find(is_held);
     let name = lock.expect("a living launcher holds its lock").file_name().to_string_lossy().into_owned();
     name.trim_end_matches(".lock").to_owned()
@@ -91,7 +82,7 @@ fn all_processes() -> Vec<Process> {
 }
 
 /// Reads `/proc/PID/stat`: `pid (name) state parent …`. The name may itself hold spaces and brackets.
-fn read_process(pid: i32) -> Option<Process> {
+pub(super) fn read_process(pid: i32) -> Option<Process> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (head, tail) = stat.rsplit_once(')')?;
     let name = head.split_once('(')?.1.to_owned();
@@ -107,7 +98,7 @@ fn groups_of(owner: &str) -> Vec<String> {
 }
 
 /// All control groups of all launchers.
-pub(crate) fn glovebox_groups() -> Vec<PathBuf> {
+pub(super) fn glovebox_groups() -> Vec<PathBuf> {
     let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let hierarchies = mountinfo.lines().filter_map(|line| {
         let (mount, file_system) = line.split_once(" - ")?;

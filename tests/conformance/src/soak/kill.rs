@@ -2,7 +2,7 @@
 //! `glovebox gc`, or just the next start, must leave nothing.
 
 use std::{
-    collections::BTreeMap,
+    collections::BTreeSet,
     fs,
     path::Path,
     process::{Child, Command, Stdio},
@@ -16,7 +16,7 @@ use rustix::{
 };
 use serde_json::json;
 
-use crate::leftovers::glovebox_groups;
+use crate::leftovers::orphaned_things;
 
 /// Programs that are under way when the end comes.
 const WORKLOADS: [&str; 5] = [
@@ -39,16 +39,16 @@ enum Victim {
 /// Whether nothing was left after any death.
 pub fn kill(count: usize, glovebox: &Path) -> anyhow::Result<bool> {
     let glovebox = glovebox.canonicalize().with_context(|| format!("{} is not there", glovebox.display()))?;
-    let before = remains();
+    let before = orphaned_things();
     let (mut failures, mut slowest) = (Vec::new(), Duration::ZERO);
     for number in 0..count {
-        let story = die_once(&glovebox, number)?;
+        let (story, mut troubles) = die_once(&glovebox, number)?;
         let start = Instant::now();
-        recover(&glovebox, number)?;
-        let left = wait_until_gone(&before);
+        troubles.extend(recover(&glovebox, number)?);
+        troubles.extend(wait_until_gone(&before));
         slowest = slowest.max(start.elapsed());
-        if !left.is_empty() {
-            failures.push(format!("{story}: {}", left.join(", ")));
+        if !troubles.is_empty() {
+            failures.push(format!("{story}: {}", troubles.join(", ")));
         }
     }
     let ok = failures.is_empty();
@@ -63,8 +63,8 @@ pub fn kill(count: usize, glovebox: &Path) -> anyhow::Result<bool> {
     Ok(ok)
 }
 
-/// Starts a run and kills it at a random moment. Says what was done.
-fn die_once(glovebox: &Path, number: usize) -> anyhow::Result<String> {
+/// Starts a run and kills it at a random moment. Says what was done, and what went wrong with it.
+fn die_once(glovebox: &Path, number: usize) -> anyhow::Result<(String, Vec<String>)> {
     let workload = WORKLOADS[random_below(WORKLOADS.len() as u64) as usize];
     let mut child = Command::new(glovebox)
         .args(["run", "--", "/bin/sh", "-c", workload])
@@ -77,12 +77,12 @@ fn die_once(glovebox: &Path, number: usize) -> anyhow::Result<String> {
     let moment = Duration::from_micros(random_below(60_000));
     std::thread::sleep(moment);
     let victim = [Victim::Glovebox, Victim::Launcher, Victim::Both][number % 3];
-    end(&mut child, victim)?;
-    Ok(format!("death {number} of {victim:?} after {moment:?} in {workload:?}"))
+    let troubles = end(&mut child, victim)?.into_iter().collect();
+    Ok((format!("death {number} of {victim:?} after {moment:?} in {workload:?}"), troubles))
 }
 
-/// Kills, and waits until the glovebox process is gone.
-fn end(child: &mut Child, victim: Victim) -> anyhow::Result<()> {
+/// Kills, and waits until the glovebox process is gone. Says so when it is not.
+fn end(child: &mut Child, victim: Victim) -> anyhow::Result<Option<String>> {
     let glovebox = child.id() as i32;
     let launcher = first_child(glovebox);
     let kill = |pid: i32| {
@@ -103,11 +103,11 @@ fn end(child: &mut Child, victim: Victim) -> anyhow::Result<()> {
         if Instant::now() > deadline {
             kill(glovebox);
             child.wait()?;
-            anyhow::bail!("glovebox still ran {PATIENCE:?} after its launcher was killed");
+            return Ok(Some(format!("glovebox still ran {PATIENCE:?} after its launcher was killed")));
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    Ok(())
+    Ok(None)
 }
 
 /// The first child of a process: of `glovebox run`, the launcher.
@@ -116,58 +116,24 @@ fn first_child(pid: i32) -> Option<i32> {
     children.split_whitespace().next()?.parse().ok()
 }
 
-/// Every second time `gc`, else just the next start.
-fn recover(glovebox: &Path, number: usize) -> anyhow::Result<()> {
+/// Every second time `gc`, else just the next start. Says what went wrong.
+fn recover(glovebox: &Path, number: usize) -> anyhow::Result<Option<String>> {
     let args: &[&str] = if number.is_multiple_of(2) { &["gc"] } else { &["run", "--", "/bin/true"] };
     let output = Command::new(glovebox).args(args).output().context("glovebox does not start")?;
-    anyhow::ensure!(
-        output.status.success(),
-        "glovebox {} failed: {}",
-        args.join(" "),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(())
+    let failed = || format!("glovebox {} failed: {}", args.join(" "), String::from_utf8_lossy(&output.stderr));
+    Ok((!output.status.success()).then(failed))
 }
 
-/// What is there beyond what was there at first, once it stops shrinking or the patience is over.
-fn wait_until_gone(before: &BTreeMap<String, usize>) -> Vec<String> {
+/// What is there that nobody owns, once it is gone or the patience is over.
+fn wait_until_gone(before: &BTreeSet<String>) -> Vec<String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let now = remains();
-        let more = |(thing, count): (&String, &usize)| {
-            (*count > before.get(thing).copied().unwrap_or(0)).then(|| format!("{thing} x{count}"))
-        };
-        let left: Vec<String> = now.iter().filter_map(more).collect();
+        let left: Vec<String> = orphaned_things().difference(before).cloned().collect();
         if left.is_empty() || Instant::now() > deadline {
             return left;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-}
-
-/// Everything of all launchers: groups, processes in them, processes in foreign process namespaces, lock files, mounts.
-fn remains() -> BTreeMap<String, usize> {
-    let mut things = BTreeMap::new();
-    let mut add = |thing: String| *things.entry(thing).or_insert(0) += 1;
-    for group in glovebox_groups() {
-        add(format!("control group {}", group.display()));
-    }
-    for entry in fs::read_dir("/run/glovebox/launchers").into_iter().flatten().flatten() {
-        add(format!("file {}", entry.path().display()));
-    }
-    for line in fs::read_to_string("/proc/self/mountinfo").unwrap_or_default().lines() {
-        add(format!("mount at {}", line.split(' ').nth(4).unwrap_or_default()));
-    }
-    let own = fs::read_link("/proc/self/ns/pid").ok();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        // Only processes have namespaces; a process that ends meanwhile has none any more.
-        let Ok(namespace) = fs::read_link(entry.path().join("ns/pid")) else { continue };
-        if Some(&namespace) != own.as_ref() {
-            let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-            add(format!("process {} ({})", entry.file_name().to_string_lossy(), name.trim_end()));
-        }
-    }
-    things
 }
 
 /// A random number from 0 to below `limit`.
