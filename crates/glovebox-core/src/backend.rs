@@ -37,8 +37,6 @@ pub struct Created {
     pub isolation: Isolation,
     /// Limits that are really in force.
     pub limits: LimitsInForce,
-    /// Where the caller's variables PATH and friends come from: the clean environment of commands.
-    pub env: Vec<(String, String)>,
 }
 
 /// A sandbox that a backend knows of, or what is left of one.
@@ -60,11 +58,18 @@ pub trait Backend: Send + Sync {
     /// Whether it can work here, and what it can do.
     async fn probe(&self) -> Result<Features>;
 
-    /// Makes a sandbox. When it fails, nothing of the sandbox is left.
-    async fn create(&self, id: SandboxId, spec: &SandboxSpec) -> Result<Created>;
+    /// The environment that every command starts from.
+    fn environment(&self) -> Vec<(String, String)>;
 
-    /// Connects to the guest.
+    /// Begins to make a sandbox; [`Backend::ready`] tells when it is made. When it fails, nothing of it is left.
+    async fn create(&self, id: SandboxId, spec: &SandboxSpec) -> Result<()>;
+
+    /// Connects to the guest. The stream may be used before the sandbox is ready: the guest reads what was written as
+    /// soon as it lives.
     async fn connect(&self, id: SandboxId) -> Result<GuestStream>;
+
+    /// Waits until a sandbox is made and checked. When it fails, nothing of it is left.
+    async fn ready(&self, id: SandboxId) -> Result<Created>;
 
     /// What the host saw of the sandbox so far.
     async fn evidence(&self, id: SandboxId) -> Result<Evidence>;
@@ -78,8 +83,9 @@ pub trait Backend: Send + Sync {
     /// Sandboxes, and leftovers of sandboxes, that this host knows of.
     async fn list(&self) -> Result<Vec<Found>>;
 
-    /// Ends a sandbox: processes, mounts, groups, files. Says nothing when it is gone already.
-    async fn destroy(&self, id: SandboxId) -> Result<()>;
+    /// Ends a sandbox: processes, mounts, groups, files. Says what the host saw of it at the end, unless it is gone
+    /// already.
+    async fn destroy(&self, id: SandboxId) -> Result<Option<Evidence>>;
 
     /// Asks for the end of a sandbox without waiting for it. For destructors.
     fn abandon(&self, id: SandboxId);

@@ -25,7 +25,7 @@ impl Secret {
     pub fn mask_all<'a>(secrets: impl IntoIterator<Item = &'a Secret>, bytes: Vec<u8>) -> Vec<u8> {
         let mut needles: Vec<&[u8]> = secrets.into_iter().map(|s| s.0.as_bytes()).filter(|s| !s.is_empty()).collect();
         needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
-        needles.into_iter().fold(bytes, |bytes, needle| replace(bytes, needle))
+        needles.into_iter().fold(bytes, replace)
     }
 
     /// Whether `bytes` hold this secret.

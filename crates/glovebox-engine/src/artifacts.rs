@@ -19,6 +19,21 @@ use crate::channel::{Channel, Receiving, read, unexpected};
 const ALWAYS: &str = "outputs/**";
 const MOST_FILES: u64 = 10_000;
 
+/// Checks globs before anything runs.
+pub(crate) fn check_globs(globs: &[String]) -> Result<()> {
+    for glob in globs {
+        let wrong = |why: String| {
+            Error::new(ErrorCode::InvalidValue, format!("the artifact glob {glob:?} cannot be used: {why}"))
+        };
+        if glob.starts_with('/') || glob.split('/').any(|part| part == "..") {
+            return Err(wrong("it must stay below /workspace, without a leading '/' or '..'".into())
+                .hint("for example outputs/*.png or agent_workspace/**"));
+        }
+        globset::Glob::new(glob).map_err(|error| wrong(error.kind().to_string()))?;
+    }
+    Ok(())
+}
+
 /// What was kept, and what was left out.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {

@@ -22,12 +22,14 @@ const DATA_DIR: &str = "/var/lib/glovebox";
 pub struct Engine {
     backend: Arc<dyn Backend>,
     data_dir: PathBuf,
+    environment: Arc<[(String, String)]>,
 }
 
 impl Engine {
     /// An engine on a backend.
     pub fn new(backend: Arc<dyn Backend>) -> Self {
-        Engine { backend, data_dir: DATA_DIR.into() }
+        let environment = backend.environment().into();
+        Engine { backend, data_dir: DATA_DIR.into(), environment }
     }
 
     /// Keeps artifacts below another folder.
@@ -53,29 +55,57 @@ impl Engine {
     }
 
     /// The same as [`Engine::run`], as a stream of events. The sandbox is gone when [`Run::wait`] returns.
-    pub async fn start(&self, request: RunRequest) -> Result<Run> {
-        let sandbox = self.create(request.spec.clone()).await?;
-        let place = sandbox.place.clone();
-        match run::start(self.clone(), place, request, Lifetime::EndsWithRun(sandbox.into_guard())).await {
-            Ok(run) => Ok(run),
-            Err((error, Lifetime::EndsWithRun(guard))) => Err(guard.end_after(error).await),
-            Err((error, Lifetime::Stays(_))) => Err(error),
+    pub async fn start(&self, mut request: RunRequest) -> Result<Run> {
+        let (guard, channel) = self.begin(&request.spec).await?;
+        let stdin = std::mem::take(&mut request.stdin);
+        let ready = self.backend.ready(guard.id);
+        let begin = run::begin(&channel, &self.environment, &request, &stdin);
+        // The command is on its way while the sandbox is still being made, unless something must be known first.
+        let (created, begun) = if request.spec.required_layers.is_empty() {
+            tokio::join!(ready, begin)
+        } else {
+            match ready.await {
+                Ok(created) => (Ok(created), begin.await),
+                Err(error) => return Err(guard.end_after(error).await),
+            }
+        };
+        // When both failed, the sandbox's own failure is the one that explains.
+        match created.and_then(|created| Ok((created, begun?))) {
+            Ok((created, begun)) => {
+                let place = self.place(&guard, channel, created, &request.spec);
+                Ok(run::follow(self.clone(), place, request, stdin, begun, Lifetime::EndsWithRun(guard)))
+            }
+            Err(error) => Err(guard.end_after(error).await),
         }
     }
 
     /// Makes a sandbox that stays while the value lives.
     pub async fn create(&self, spec: SandboxSpec) -> Result<Sandbox> {
+        let (guard, channel) = self.begin(&spec).await?;
+        match self.backend.ready(guard.id).await {
+            Ok(created) => {
+                let place = self.place(&guard, channel, created, &spec);
+                Ok(Sandbox { engine: self.clone(), place, guard })
+            }
+            Err(error) => Err(guard.end_after(error).await),
+        }
+    }
+
+    /// Begins to make a sandbox, and to speak with its guest.
+    async fn begin(&self, spec: &SandboxSpec) -> Result<(Arc<Guard>, Channel)> {
         let id = SandboxId::new();
-        let created = Arc::new(self.backend.create(id, &spec).await?);
-        let guard = Guard { backend: self.backend.clone(), id, ended: OnceLock::new() };
+        self.backend.create(id, spec).await?;
+        let guard = Arc::new(Guard { backend: self.backend.clone(), id, ended: OnceLock::new() });
         let connected = async { Channel::open(self.backend.connect(id).await?).await };
         match connected.await {
-            Ok(channel) => {
-                let place = Place { id, channel, created, disk: spec.limits.disk, backend: self.backend.clone() };
-                Ok(Sandbox { engine: self.clone(), place, guard: Arc::new(guard) })
-            }
-            Err(error) => Err(Arc::new(guard).end_after(error).await),
+            Ok(channel) => Ok((guard, channel)),
+            Err(error) => Err(guard.end_after(error).await),
         }
+    }
+
+    fn place(&self, guard: &Guard, channel: Channel, created: Created, spec: &SandboxSpec) -> Place {
+        let created = Arc::new(created);
+        Place { id: guard.id, channel, created, disk: spec.limits.disk, backend: self.backend.clone() }
     }
 
     /// Removes what dead owners left, and says what it was.
@@ -108,9 +138,11 @@ impl Sandbox {
     }
 
     /// Another run in this sandbox, as a stream of events.
-    pub async fn start(&self, request: RunRequest) -> Result<Run> {
+    pub async fn start(&self, mut request: RunRequest) -> Result<Run> {
+        let stdin = std::mem::take(&mut request.stdin);
+        let begun = run::begin(&self.place.channel, &self.engine.environment, &request, &stdin).await?;
         let lifetime = Lifetime::Stays(self.guard.clone());
-        run::start(self.engine.clone(), self.place.clone(), request, lifetime).await.map_err(|(error, _)| error)
+        Ok(run::follow(self.engine.clone(), self.place.clone(), request, stdin, begun, lifetime))
     }
 
     /// What the host saw of it so far.
@@ -125,11 +157,7 @@ impl Sandbox {
 
     /// Ends it and waits until nothing of it is left.
     pub async fn destroy(self) -> Result<()> {
-        self.guard.end().await
-    }
-
-    fn into_guard(self) -> Arc<Guard> {
-        self.guard
+        self.guard.end().await.map(drop)
     }
 }
 
@@ -141,11 +169,11 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Ends the sandbox and waits until nothing is left.
-    pub(crate) async fn end(&self) -> Result<()> {
-        self.backend.destroy(self.id).await?;
+    /// Ends the sandbox, waits until nothing is left, and says what the host saw of it.
+    pub(crate) async fn end(&self) -> Result<Option<Evidence>> {
+        let evidence = self.backend.destroy(self.id).await?;
         let _ = self.ended.set(());
-        Ok(())
+        Ok(evidence)
     }
 
     /// Ends the sandbox after something failed, and gives that failure back.

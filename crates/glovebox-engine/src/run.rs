@@ -17,10 +17,11 @@ use std::{
 };
 
 use glovebox_core::{
-    Backend, Created, Ending, Error, ErrorCode, Evidence, LimitKind, Result, RunId, RunResult, SandboxId,
+    Backend, ChangeSet, Created, Ending, Error, ErrorCode, Evidence, LimitKind, Result, RunId, RunResult, SandboxId,
 };
 use glovebox_proto::{Exited, Frame, FrameKind, StartFailed, StartRun, Started, path};
 use jiff::Timestamp;
+use prost::Message;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::JoinHandle,
@@ -29,7 +30,7 @@ use tokio::{
 
 use crate::{
     Event, RunRequest, Stdin, TerminalSize, artifacts,
-    channel::{Channel, Receiving, read, unexpected},
+    channel::{Channel, Receiving, Sending, read, unexpected},
     engine::{Engine, Guard},
     input,
     output::Output,
@@ -38,6 +39,8 @@ use crate::{
 
 /// Events that wait for a slow caller; each is at most one frame.
 const EVENTS: usize = 8;
+/// Arguments and environment together; the guest's zygote takes twice as much.
+const LONGEST_START: usize = 512 * 1024;
 /// How long the guest has to report the end after everything was killed.
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
@@ -136,25 +139,63 @@ impl TerminalHandle {
     }
 }
 
-/// Starts a run: files in, command started. On failure the sandbox's lifetime is handed back.
-pub(crate) async fn start(
+/// A command that has started.
+pub(crate) struct Begun {
+    sending: Sending,
+    receiving: Receiving,
+    pid: i32,
+}
+
+/// Begins a run: files in, command started.
+pub(crate) async fn begin(
+    channel: &Channel,
+    clean: &[(String, String)],
+    request: &RunRequest,
+    stdin: &Stdin,
+) -> Result<Begun> {
+    artifacts::check_globs(&request.artifacts)?;
+    input::put_files(channel, &request.files).await?;
+    let (mut sending, opening) = channel.request(path::RUN).await?;
+    let start = StartRun {
+        argv: request.command.argv.clone(),
+        env: environment(clean, request),
+        cwd: request.command.cwd.to_string(),
+        rows: request.terminal.map(|size| size.rows.into()),
+        columns: request.terminal.map(|size| size.columns.into()),
+        stdin_empty: matches!(stdin, Stdin::Empty) && request.terminal.is_none(),
+    };
+    if start.encoded_len() > LONGEST_START {
+        return Err(Error::new(ErrorCode::InvalidValue, "arguments and environment are longer than 512 KiB together")
+            .hint("pass large input as a file or on standard input"));
+    }
+    sending.send(Frame::message(FrameKind::Start, &start)).await?;
+    let mut receiving = opening.answer().await?;
+    match receiving.next().await? {
+        Some(frame) if frame.kind == FrameKind::Started => {
+            let pid = read::<Started>(&frame)?.pid;
+            Ok(Begun { sending, receiving, pid })
+        }
+        Some(frame) if frame.kind == FrameKind::StartFailed => Err(start_error(&read(&frame)?, &request.command)),
+        Some(frame) => Err(unexpected(&frame)),
+        None => Err(Error::new(ErrorCode::SandboxLost, "the sandbox went away before the command started")),
+    }
+}
+
+/// Follows a run that began, in a task of its own.
+pub(crate) fn follow(
     engine: Engine,
     place: Place,
-    mut request: RunRequest,
+    request: RunRequest,
+    stdin: Stdin,
+    begun: Begun,
     lifetime: Lifetime,
-) -> std::result::Result<Run, (Error, Lifetime)> {
-    let stdin = std::mem::take(&mut request.stdin);
-    let started = match start_command(&place, &request, &stdin).await {
-        Ok(started) => started,
-        Err(error) => return Err((error, lifetime)),
-    };
-    let (sending, receiving, pid) = started;
+) -> Run {
     let id = RunId::new();
     let (sizes, new_sizes) = mpsc::unbounded_channel();
     let (events, taken) = mpsc::channel(EVENTS);
     let (finished, result) = oneshot::channel();
     let (cancel, cancelled) = watch::channel(false);
-    let feeding = tokio::spawn(input::feed(sending, stdin, new_sizes));
+    let feeding = tokio::spawn(input::feed(begun.sending, stdin, new_sizes));
     let sandbox = place.id;
     let driver = Driver {
         deadline: Instant::now() + request.spec.limits.timeout,
@@ -174,44 +215,14 @@ pub(crate) async fn start(
         engine,
         place,
         run: id,
-        pid,
+        pid: begun.pid,
     };
     let driving = tokio::spawn(async move {
-        let result = driver.drive(receiving, events, cancelled, lifetime).await;
+        let result = driver.drive(begun.receiving, events, cancelled, lifetime).await;
         feeding.abort();
         let _ = finished.send(result);
     });
-    Ok(Run { id, sandbox, events: taken, result, cancel, sizes, _driver: driving })
-}
-
-async fn start_command(
-    place: &Place,
-    request: &RunRequest,
-    stdin: &Stdin,
-) -> Result<(crate::channel::Sending, Receiving, i32)> {
-    input::put_files(&place.channel, &request.files).await?;
-    let (mut sending, opening) = place.channel.request(path::RUN).await?;
-    let start = StartRun {
-        argv: request.command.argv.clone(),
-        env: environment(&place.created.env, request),
-        cwd: request.command.cwd.to_string(),
-        rows: request.terminal.map(|size| size.rows.into()),
-        columns: request.terminal.map(|size| size.columns.into()),
-        stdin_empty: matches!(stdin, Stdin::Empty) && request.terminal.is_none(),
-    };
-    let frame = Frame::message(FrameKind::Start, &start);
-    if frame.len() > glovebox_proto::MAX_PAYLOAD / 2 {
-        return Err(Error::new(ErrorCode::InvalidValue, "arguments and environment are longer than 512 KiB together")
-            .hint("pass large input as a file or on standard input"));
-    }
-    sending.send(frame).await?;
-    let mut receiving = opening.answer().await?;
-    match receiving.next().await? {
-        Some(frame) if frame.kind == FrameKind::Started => Ok((sending, receiving, read::<Started>(&frame)?.pid)),
-        Some(frame) if frame.kind == FrameKind::StartFailed => Err(start_error(&read(&frame)?, &request.command)),
-        Some(frame) => Err(unexpected(&frame)),
-        None => Err(Error::new(ErrorCode::SandboxLost, "the sandbox went away before the command started")),
-    }
+    Run { id, sandbox, events: taken, result, cancel, sizes, _driver: driving }
 }
 
 /// The clean environment, then the caller's variables, then the secrets.
@@ -288,20 +299,19 @@ impl Driver {
         let followed = self.follow(receiving, &events, cancelled).await;
         drop(events);
         let duration = self.started.elapsed();
-        let result = match followed {
-            Ok(()) => self.collect(duration).await,
+        let collected = match followed {
+            Ok(()) => self.collect().await,
             // The program's fate when its sandbox goes away is an outcome; a guest that breaks the rules is an error.
-            Err(error) if error.code == ErrorCode::SandboxLost => Ok(self.without_guest(duration)),
+            Err(error) if error.code == ErrorCode::SandboxLost => Ok(Collected::default()),
             Err(error) => Err(error),
         };
-        match lifetime {
-            Lifetime::EndsWithRun(guard) => {
-                let ended = guard.end().await;
-                let result = result?;
-                ended.map(|()| result)
-            }
-            Lifetime::Stays(_) => result,
-        }
+        // The end of a sandbox tells what was counted of it; in one that stays, the counters are read as they are.
+        let evidence = match lifetime {
+            Lifetime::EndsWithRun(guard) => guard.end().await,
+            Lifetime::Stays(_) => self.place.backend.evidence(self.place.id).await.map(Some),
+        };
+        let collected = collected?;
+        Ok(self.finish(duration, evidence?.unwrap_or_else(Evidence::unknown), collected))
     }
 
     /// Follows the run until the guest reports its end, or cannot.
@@ -386,35 +396,21 @@ impl Driver {
         Ok(())
     }
 
-    /// Collects evidence, changes and artifacts of a run that ended while its guest lives.
-    async fn collect(mut self, duration: Duration) -> Result<RunResult> {
-        let backend = self.place.backend.clone();
-        let evidence = backend.evidence(self.place.id).await?;
-        let changes = backend.changes(self.place.id).await?;
+    /// Collects changes and artifacts of a run that ended while its guest lives.
+    async fn collect(&mut self) -> Result<Collected> {
+        let changes = self.place.backend.changes(self.place.id).await?;
         let has_outputs = changes.added.iter().any(|path| path.starts_with("outputs/"));
-        let kept = if has_outputs || !self.request.artifacts.is_empty() {
-            let folder = self.engine.artifact_dir(self.run);
-            let globs = std::mem::take(&mut self.request.artifacts);
-            let most = self.place.disk.saturating_mul(2);
-            artifacts::collect(&self.place.channel, &globs, most, &folder, &self.asked.secrets()).await?
-        } else {
-            artifacts::Kept::default()
-        };
-        Ok(self.finish(duration, evidence, changes, kept))
+        if !has_outputs && self.request.artifacts.is_empty() {
+            return Ok(Collected { changes, kept: artifacts::Kept::default() });
+        }
+        let folder = self.engine.artifact_dir(self.run);
+        let globs = std::mem::take(&mut self.request.artifacts);
+        let most = self.place.disk.saturating_mul(2);
+        let kept = artifacts::collect(&self.place.channel, &globs, most, &folder, &self.asked.secrets()).await?;
+        Ok(Collected { changes, kept })
     }
 
-    /// What can be said when the guest is gone.
-    fn without_guest(self, duration: Duration) -> RunResult {
-        self.finish(duration, Evidence::unknown(), Default::default(), Default::default())
-    }
-
-    fn finish(
-        self,
-        duration: Duration,
-        evidence: Evidence,
-        changes: glovebox_core::ChangeSet,
-        kept: artifacts::Kept,
-    ) -> RunResult {
+    fn finish(self, duration: Duration, evidence: Evidence, collected: Collected) -> RunResult {
         let identity = Identity {
             run: self.run,
             sandbox: self.place.id,
@@ -428,12 +424,19 @@ impl Driver {
             stderr: self.stderr,
             ending: self.ending,
             evidence,
-            changes,
-            kept,
+            changes: collected.changes,
+            kept: collected.kept,
             watched_disk: self.watched_disk,
         };
         result::make(&identity, &self.asked, seen)
     }
+}
+
+/// What is collected from a sandbox before it ends.
+#[derive(Default)]
+struct Collected {
+    changes: ChangeSet,
+    kept: artifacts::Kept,
 }
 
 const SIGKILL: i32 = 9;

@@ -11,7 +11,8 @@ use std::{
 use async_trait::async_trait;
 use glovebox_core::{
     Access, Backend, ChangeSet, Created, Enforcement, Error, ErrorCode, Evidence, Features, Found, GuestStream,
-    Isolation, LimitKind, LimitsInForce, Network, Result, SandboxId, SandboxSpec, Usage, WORKING_DIR, WorkspaceMode,
+    Isolation, Layer, LimitKind, LimitsInForce, Network, Result, SandboxId, SandboxSpec, StoreUse, Usage, WORKING_DIR,
+    WorkspaceMode,
 };
 use tokio::net::UnixStream;
 
@@ -19,7 +20,7 @@ use crate::{
     cgroup::{Cgroups, Groups},
     changes::{self, Layers},
     launcher, owner,
-    plan::{Answer, Order, Plan, PlannedMount},
+    plan::{Answer, Counted, Order, Plan, PlannedMount},
     store,
     sys::{self, Forked},
     wire,
@@ -38,12 +39,22 @@ pub struct NativeBackend {
 #[derive(Debug)]
 struct Held {
     channel: Option<OwnedFd>,
+    /// Where the launcher answers, until it did.
+    answer: Option<OwnedFd>,
+    limits: LimitsInForce,
+    required: Vec<Layer>,
+    layers: Arc<Layers>,
+    made: Option<Made>,
+}
+
+/// What this process holds of a sandbox that is made.
+#[derive(Debug)]
+struct Made {
     store: OwnedFd,
     /// Becomes readable when a host folder has outgrown the disk limit.
     watch: Option<OwnedFd>,
     guest_pid: i32,
     groups: Groups,
-    layers: Arc<Layers>,
 }
 
 impl NativeBackend {
@@ -80,7 +91,7 @@ impl NativeBackend {
     /// Removes what dead launchers left, without a launcher of one's own, and says what it was.
     pub fn collect_garbage_now() -> Result<Vec<String>> {
         let cgroups = Cgroups::detect().map_err(host_io)?;
-        owner::collect_garbage(&cgroups).map_err(host_io)
+        owner::collect_garbage(&cgroups, None).map_err(host_io)
     }
 
     /// The launcher's process id.
@@ -90,7 +101,7 @@ impl NativeBackend {
 
     /// The host process id of a sandbox's guest, PID 1 inside.
     pub fn guest_pid(&self, id: SandboxId) -> Option<i32> {
-        self.held().get(&id).map(|held| held.guest_pid)
+        self.held().get(&id).and_then(|held| held.made.as_ref()).map(|made| made.guest_pid)
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<SandboxId, Held>> {
@@ -105,17 +116,25 @@ impl NativeBackend {
         Ok(self.cgroups.get().expect("it was set above"))
     }
 
-    /// Sends an order and waits for its answer.
-    async fn ask(&self, order: &Order) -> Result<(Answer, Vec<OwnedFd>)> {
-        let lost = |e: io::Error| Error::new(ErrorCode::SandboxLost, "the launcher does not answer").because(e);
-        let (here, there) = wire::message_pair().map_err(lost)?;
-        wire::send(&self.control, order, &[there.as_fd()]).map_err(lost)?;
-        drop(there);
-        rustix::io::ioctl_fionbio(&here, true).map_err(|e| lost(e.into()))?;
-        let here = sys::register(here).map_err(lost)?;
-        let answer = here.async_io(tokio::io::Interest::READABLE, |socket| wire::receive::<Answer>(socket)).await;
-        answer.map_err(lost)?.ok_or_else(|| lost(io::ErrorKind::UnexpectedEof.into()))
+    /// Sends an order, and gives the socket on which the answer will come.
+    fn order(&self, order: &Order, further: Option<&OwnedFd>) -> Result<OwnedFd> {
+        let (here, there) = wire::message_pair().map_err(no_launcher)?;
+        let fds: Vec<_> = [Some(&there), further].into_iter().flatten().map(AsFd::as_fd).collect();
+        wire::send(&self.control, order, &fds).map_err(no_launcher)?;
+        Ok(here)
     }
+}
+
+/// Waits for the launcher's answer.
+async fn answer(socket: OwnedFd) -> Result<(Answer, Vec<OwnedFd>)> {
+    rustix::io::ioctl_fionbio(&socket, true).map_err(|e| no_launcher(e.into()))?;
+    let socket = sys::register(socket).map_err(no_launcher)?;
+    let answer = socket.async_io(tokio::io::Interest::READABLE, |socket| wire::receive::<Answer>(socket)).await;
+    answer.map_err(no_launcher)?.ok_or_else(|| no_launcher(io::ErrorKind::UnexpectedEof.into()))
+}
+
+fn no_launcher(error: io::Error) -> Error {
+    Error::new(ErrorCode::SandboxLost, "the launcher does not answer").because(error)
 }
 
 #[async_trait]
@@ -135,29 +154,20 @@ impl Backend for NativeBackend {
         })
     }
 
-    async fn create(&self, id: SandboxId, spec: &SandboxSpec) -> Result<Created> {
+    fn environment(&self) -> Vec<(String, String)> {
+        clean_environment()
+    }
+
+    async fn create(&self, id: SandboxId, spec: &SandboxSpec) -> Result<()> {
         let (plan, lowered) = make_plan(spec)?;
         let layers = Arc::new(Layers::of(&plan)?);
         let limits = limits_in_force(spec, &plan, lowered);
-        let (answer, fds) = self.ask(&Order::Create { id, plan: Box::new(plan) }).await?;
-        let (guest_pid, group, present) = match answer {
-            Answer::Created { guest_pid, group, present, .. } => (guest_pid, group, present),
-            Answer::Failed(failure) => return Err(failure.into_error()),
-            Answer::Destroyed => return Err(Error::new(ErrorCode::Internal, "the launcher answered another question")),
-        };
-        let mut fds = fds.into_iter();
-        let (Some(channel), Some(_process), Some(store)) = (fds.next(), fds.next(), fds.next()) else {
-            return Err(Error::new(ErrorCode::Internal, "the launcher's answer is not whole"));
-        };
-        let groups = self.cgroups()?.named(&group);
-        self.held().insert(id, Held { channel: Some(channel), store, watch: fds.next(), guest_pid, groups, layers });
-        let isolation = Isolation::from_checks(|layer| present.contains(&layer));
-        if let Some(layer) = spec.required_layers.iter().find(|layer| !isolation.has(**layer)) {
-            self.destroy(id).await?;
-            let message = format!("the layer {layer} was asked for and is missing");
-            return Err(Error::new(ErrorCode::LayerMissing, message));
-        }
-        Ok(Created { isolation, limits, env: clean_environment() })
+        let (channel, theirs) = wire::stream_pair().map_err(host_io)?;
+        let answer = Some(self.order(&Order::Create { id, plan: Box::new(plan) }, Some(&theirs))?);
+        let required = spec.required_layers.clone();
+        let held = Held { channel: Some(channel), answer, limits, required, layers, made: None };
+        self.held().insert(id, held);
+        Ok(())
     }
 
     async fn connect(&self, id: SandboxId) -> Result<GuestStream> {
@@ -167,30 +177,40 @@ impl Backend for NativeBackend {
         Ok(Box::new(stream))
     }
 
+    async fn ready(&self, id: SandboxId) -> Result<Created> {
+        let socket = self.held().get_mut(&id).and_then(|held| held.answer.take()).ok_or_else(|| gone(id))?;
+        let (guest_pid, group, present, fds) = match answer(socket).await? {
+            (Answer::Created { guest_pid, group, present }, fds) => (guest_pid, group, present, fds),
+            (Answer::Failed(failure), _) => return Err(failure.into_error()),
+            (Answer::Destroyed(_), _) => return Err(gone(id)),
+        };
+        let mut fds = fds.into_iter();
+        let store = fds.next().ok_or_else(|| Error::new(ErrorCode::Internal, "the launcher's answer is not whole"))?;
+        let groups = self.cgroups()?.named(&group);
+        let isolation = Isolation::from_checks(|layer| present.contains(&layer));
+        let mut all = self.held();
+        let held = all.get_mut(&id).ok_or_else(|| gone(id))?;
+        held.made = Some(Made { store, watch: fds.next(), guest_pid, groups });
+        if let Some(layer) = held.required.iter().find(|layer| !isolation.has(**layer)) {
+            let message = format!("the layer {layer} was asked for and is missing");
+            return Err(Error::new(ErrorCode::LayerMissing, message));
+        }
+        Ok(Created { isolation, limits: held.limits.clone() })
+    }
+
     async fn evidence(&self, id: SandboxId) -> Result<Evidence> {
-        let held = self.held();
-        let held = held.get(&id).ok_or_else(|| gone(id))?;
-        let reading = held.groups.read();
-        let (read_bytes, written_bytes) = storage_bytes(held.guest_pid);
-        Ok(Evidence {
-            usage: Usage {
-                cpu_ms: reading.cpu_ms,
-                memory_peak_bytes: reading.memory_peak,
-                processes_peak: reading.processes_peak,
-                read_bytes,
-                written_bytes,
-            },
-            memory_kills: reading.memory_kills,
-            pids_refused: reading.pids_refused,
-            store: store::fullness(held.store.as_fd()).map_err(host_io)?,
-        })
+        let all = self.held();
+        let made = all.get(&id).and_then(|held| held.made.as_ref()).ok_or_else(|| gone(id))?;
+        let store = store::fullness(made.store.as_fd()).map_err(host_io)?;
+        Ok(evidence(made.groups.count(made.guest_pid), store))
     }
 
     async fn changes(&self, id: SandboxId) -> Result<ChangeSet> {
         let (store, layers) = {
-            let held = self.held();
-            let held = held.get(&id).ok_or_else(|| gone(id))?;
-            (held.store.try_clone().map_err(host_io)?, held.layers.clone())
+            let all = self.held();
+            let held = all.get(&id).ok_or_else(|| gone(id))?;
+            let made = held.made.as_ref().ok_or_else(|| gone(id))?;
+            (made.store.try_clone().map_err(host_io)?, held.layers.clone())
         };
         if changes::is_untouched(store.as_fd(), &layers).map_err(host_io)? {
             return Ok(ChangeSet::default());
@@ -201,7 +221,7 @@ impl Backend for NativeBackend {
     }
 
     async fn watched_limit(&self, id: SandboxId) -> LimitKind {
-        let watch = self.held().get_mut(&id).and_then(|held| held.watch.take());
+        let watch = self.held().get_mut(&id).and_then(|held| held.made.as_mut()?.watch.take());
         let watch = watch.and_then(|watch| sys::register(watch).ok());
         if let Some(watch) = watch
             && watch.readable().await.is_ok()
@@ -214,14 +234,21 @@ impl Backend for NativeBackend {
     }
 
     async fn list(&self) -> Result<Vec<Found>> {
-        let found = owner::found_groups(self.cgroups()?);
+        let found = owner::found_groups(self.cgroups()?, None);
         Ok(found.into_iter().map(|group| Found { id: group.id, owned: group.owned }).collect())
     }
 
-    async fn destroy(&self, id: SandboxId) -> Result<()> {
+    async fn destroy(&self, id: SandboxId) -> Result<Option<Evidence>> {
         // Our own hold on the store must go first, or its memory would outlive the sandbox.
-        self.held().remove(&id);
-        self.ask(&Order::Destroy { id }).await.map(drop)
+        let made = self.held().remove(&id).and_then(|held| held.made);
+        let store = made.and_then(|made| store::fullness(made.store.as_fd()).ok());
+        match answer(self.order(&Order::Destroy { id }, None)?).await? {
+            (Answer::Destroyed(counted), _) => Ok(counted.zip(store).map(|(counted, store)| evidence(counted, store))),
+            (Answer::Failed(failure), _) => Err(failure.into_error()),
+            (Answer::Created { .. }, _) => {
+                Err(Error::new(ErrorCode::Internal, "the launcher answered another question"))
+            }
+        }
     }
 
     fn abandon(&self, id: SandboxId) {
@@ -341,11 +368,19 @@ fn clean_environment() -> Vec<(String, String)> {
     .to_vec()
 }
 
-/// Bytes that the processes of a sandbox read from and wrote to storage, as far as they were reaped by the guest.
-fn storage_bytes(guest: i32) -> (u64, u64) {
-    let text = fs::read_to_string(format!("/proc/{guest}/io")).unwrap_or_default();
-    let number = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok()).unwrap_or(0);
-    (number("read_bytes:"), number("write_bytes:"))
+fn evidence(counted: Counted, store: StoreUse) -> Evidence {
+    Evidence {
+        usage: Usage {
+            cpu_ms: counted.cpu_ms,
+            memory_peak_bytes: counted.memory_peak,
+            processes_peak: counted.processes_peak,
+            read_bytes: counted.read_bytes,
+            written_bytes: counted.written_bytes,
+        },
+        memory_kills: counted.memory_kills,
+        pids_refused: counted.pids_refused,
+        store,
+    }
 }
 
 fn unavailable(message: &str) -> Error {

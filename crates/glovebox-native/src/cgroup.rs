@@ -14,6 +14,7 @@ use std::{
     fs, io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -90,18 +91,6 @@ impl Cgroups {
             .all(|wanted| self.hierarchies.iter().any(|h| h.controllers.contains(wanted)))
     }
 
-    /// Makes the groups of a sandbox with their limits. What was made is removed again when a step fails.
-    pub(crate) fn create(&self, name: &str, limits: &GroupLimits) -> io::Result<Groups> {
-        let groups = Groups { hierarchies: self.hierarchies.clone(), name: name.to_owned() };
-        match groups.make(limits) {
-            Ok(()) => Ok(groups),
-            Err(error) => {
-                groups.remove();
-                Err(error)
-            }
-        }
-    }
-
     /// The names of all groups that any launcher left or uses, without their endings.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = self
@@ -167,7 +156,8 @@ pub(crate) enum Side {
 }
 
 impl Groups {
-    fn make(&self, limits: &GroupLimits) -> io::Result<()> {
+    /// Makes the groups with their limits. When it fails, some may be there.
+    pub(crate) fn make(&self, limits: &GroupLimits) -> io::Result<()> {
         for hierarchy in &self.hierarchies {
             for side in [Side::Run, Side::Guest].into_iter().filter(|side| hierarchy.has(*side)) {
                 let path = self.path(hierarchy, side);
@@ -176,6 +166,11 @@ impl Groups {
             }
         }
         Ok(())
+    }
+
+    /// The name that all of them share.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Moves a process into all groups of a side.
@@ -213,8 +208,21 @@ impl Groups {
         wanted > 0 && table.lines().filter(|line| line.ends_with(&group)).count() == wanted
     }
 
+    /// Removes groups whose processes have all been ended. The kernel may need a moment to let go of the last one; says
+    /// whether it did.
+    pub(crate) fn remove_when_empty(&self) -> bool {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !self.remove() {
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        true
+    }
+
     /// Removes the groups. They must be empty; what is not there is not missed.
-    pub(crate) fn remove(&self) -> bool {
+    fn remove(&self) -> bool {
         let mut all = true;
         for hierarchy in &self.hierarchies {
             for side in [Side::Run, Side::Guest].into_iter().filter(|side| hierarchy.has(*side)) {

@@ -30,9 +30,17 @@ const MOST: usize = 100_000;
 /// Each level holds up to three descriptors open, so depth is bounded by what a process may open.
 const DEEPEST: usize = 64;
 
-/// Which layers the working directory of a sandbox has.
+/// What is needed to tell the changes of a sandbox.
 #[derive(Debug)]
-pub(crate) enum Layers {
+pub(crate) struct Layers {
+    working: Working,
+    /// Places of mounts below `/workspace`: they were made by us, and what is in them belongs to others.
+    mounts: BTreeSet<String>,
+}
+
+/// Which layers the working directory has.
+#[derive(Debug)]
+enum Working {
     /// It began empty.
     Fresh,
     /// It is an overlay over this folder of the host.
@@ -44,34 +52,41 @@ pub(crate) enum Layers {
 impl Layers {
     /// The layers of a planned sandbox.
     pub(crate) fn of(plan: &Plan) -> CoreResult<Self> {
-        let Some(workspace) = &plan.workspace else { return Ok(Layers::Fresh) };
+        let mounts = plan.mounts.iter().filter_map(|mount| mount.target.strip_prefix("/workspace/"));
+        Ok(Layers { working: Working::of(plan)?, mounts: mounts.map(str::to_owned).collect() })
+    }
+}
+
+impl Working {
+    fn of(plan: &Plan) -> CoreResult<Self> {
+        let Some(workspace) = &plan.workspace else { return Ok(Working::Fresh) };
         if !plan.workspace_overlay {
-            return Ok(Layers::Direct);
+            return Ok(Working::Direct);
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let lower = rustix::fs::open(&workspace.source, flags, Mode::empty()).map_err(|error| {
             Error::new(ErrorCode::FileUnreadable, "the workspace cannot be read").because(io::Error::from(error))
         })?;
-        Ok(Layers::Overlay(lower))
+        Ok(Working::Overlay(lower))
     }
 }
 
 /// Collects what changed below `/workspace`.
 pub(crate) fn collect(store: BorrowedFd<'_>, layers: &Layers) -> io::Result<ChangeSet> {
-    let mut walk = Walk { root: None, changes: ChangeSet::default(), left: MOST };
+    let mut walk = Walk { root: None, mounts: &layers.mounts, changes: ChangeSet::default(), left: MOST };
     let outputs = open_path(store, "workspace/outputs")?;
     walk.added_below(&outputs, "outputs", 0)?;
-    match layers {
-        Layers::Fresh => {
+    match &layers.working {
+        Working::Fresh => {
             let folder = open_path(store, "workspace/agent_workspace")?;
             walk.added_below(&folder, "agent_workspace", 0)?;
         }
-        Layers::Overlay(lower) => {
+        Working::Overlay(lower) => {
             let upper = open_path(store, ".glovebox/upper")?;
             walk.root = Some(lower.try_clone()?);
             walk.compare(Some(&upper), Some(lower), Some(lower), Same::Yes, "agent_workspace", 0)?;
         }
-        Layers::Direct => {}
+        Working::Direct => {}
     }
     let ChangeSet { added, modified, deleted, truncated } = &mut walk.changes;
     for list in [added, modified, deleted] {
@@ -84,10 +99,10 @@ pub(crate) fn collect(store: BorrowedFd<'_>, layers: &Layers) -> io::Result<Chan
 
 /// Whether nothing was written below `/workspace` at all: the usual case of a short run, told by three looks.
 pub(crate) fn is_untouched(store: BorrowedFd<'_>, layers: &Layers) -> io::Result<bool> {
-    let working = match layers {
-        Layers::Fresh => is_empty(&open_path(store, "workspace/agent_workspace")?),
-        Layers::Overlay(_) => is_empty(&open_path(store, ".glovebox/upper")?),
-        Layers::Direct => true,
+    let working = match &layers.working {
+        Working::Fresh => is_empty(&open_path(store, "workspace/agent_workspace")?),
+        Working::Overlay(_) => is_empty(&open_path(store, ".glovebox/upper")?),
+        Working::Direct => true,
     };
     Ok(working && is_empty(&open_path(store, "workspace/outputs")?))
 }
@@ -99,7 +114,8 @@ enum Same {
     No,
 }
 
-struct Walk {
+struct Walk<'a> {
+    mounts: &'a BTreeSet<String>,
     /// The root of the lower layer, which absolute redirects count from.
     root: Option<OwnedFd>,
     changes: ChangeSet,
@@ -112,9 +128,9 @@ enum Kind {
     Deleted,
 }
 
-impl Walk {
+impl Walk<'_> {
     fn note(&mut self, kind: Kind, path: &str) {
-        if self.left == 0 {
+        if self.left == 0 || self.mounts.contains(path) {
             return;
         }
         self.left -= 1;

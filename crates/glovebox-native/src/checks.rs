@@ -25,9 +25,9 @@ pub(crate) fn present(
     report: &Report,
 ) -> Vec<Layer> {
     let guest = guest.as_raw_nonzero().get();
-    // The one process in the commands' group is the zygote, from which every command descends.
-    let zygote = groups.processes(Side::Run).first().copied();
-    let status = zygote.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/status")).ok()).unwrap_or_default();
+    // Every command descends from the zygote and inherits what it has.
+    let found = groups.processes(Side::Run).into_iter().find_map(zygote_status);
+    let (zygote, status) = found.map_or((None, String::new()), |(pid, status)| (Some(pid), status));
     let in_groups = zygote.is_some_and(|pid| groups.hold(Side::Run, pid)) && groups.hold(Side::Guest, guest);
     let zygote = zygote.unwrap_or(guest);
     let users = fs::read_to_string(format!("/proc/{guest}/uid_map")).unwrap_or_default();
@@ -41,7 +41,7 @@ pub(crate) fn present(
             Layer::IdmappedMounts => mapped == Mapped::All,
             Layer::MountNs => is_own("mnt", zygote),
             Layer::PidNs => is_own("pid", zygote),
-            Layer::NetworkNs => !host_network && is_own("net", zygote),
+            Layer::NetworkNs => !host_network && is_own("net", zygote) && is_own("net", guest),
             Layer::IpcNs => is_own("ipc", zygote),
             Layer::UtsNs => is_own("uts", zygote),
             Layer::CgroupNs => is_own("cgroup", zygote),
@@ -59,6 +59,13 @@ pub(crate) fn present(
             _ => false,
         })
         .collect()
+}
+
+/// A process's status, if it is the zygote: the one whose id inside is 2.
+fn zygote_status(pid: i32) -> Option<(i32, String)> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let inside = field(&status, "NSpid")?.split_ascii_whitespace().last()?;
+    (inside == "2").then_some((pid, status))
 }
 
 /// The namespaces of the host, for comparison.

@@ -37,10 +37,10 @@ use crate::{
     idmap,
     inside::{self, Inside},
     mounts::{self, Mapped, Tree},
-    owner::{self, Owner},
-    plan::{Answer, Failure, GuestReport, MountOrders, Order, Plan, step},
+    owner::Owner,
+    plan::{Answer, Counted, Failure, GuestReport, MountOrders, Order, Plan, step},
     seccomp, store,
-    sys::{self, Forked},
+    sys::{self, Forked, KillOnDrop},
     watch::{self, MemoryWatch},
     wire,
 };
@@ -53,14 +53,12 @@ const REPORT: u64 = 2;
 /// A sandbox that lives, or is being made, or is being ended.
 struct Live {
     id: SandboxId,
-    group: String,
     pid: Pid,
     process: OwnedFd,
     groups: Groups,
     store: OwnedFd,
     memory: Option<MemoryWatch>,
-    /// Closed to end the disk watch.
-    _disk_watch: Option<OwnedFd>,
+    _disk_watch: Option<KillOnDrop>,
     mapped: Mapped,
     host_network: bool,
     user: u32,
@@ -70,12 +68,13 @@ struct Live {
     ending: Vec<OwnedFd>,
     /// Whether the end was asked for.
     destroy: bool,
+    /// What was counted when the end was asked for.
+    counted: Option<Counted>,
 }
 
 /// What is needed until the guest has reported.
 struct Pending {
     report: OwnedFd,
-    channel: OwnedFd,
     reply: OwnedFd,
     watch: Option<OwnedFd>,
 }
@@ -116,7 +115,7 @@ fn prepare(control: OwnedFd) -> io::Result<Launcher> {
     rustix::process::chdir("/")?;
     let owner = Owner::register()?;
     let cgroups = Cgroups::detect()?;
-    owner::collect_garbage(&cgroups)?;
+    owner.collect_garbage(&cgroups)?;
     let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     watch_for(&events, &control, CONTROL)?;
     Ok(Launcher {
@@ -162,76 +161,59 @@ impl Launcher {
         }
     }
 
-    fn obey(&mut self, order: Order, mut fds: Vec<OwnedFd>) {
-        let reply = fds.pop();
+    fn obey(&mut self, order: Order, fds: Vec<OwnedFd>) {
+        let mut fds = fds.into_iter();
+        let reply = fds.next();
         match order {
             Order::Create { id, plan } => {
-                let Some(reply) = reply else { return };
-                if let Err((failure, reply)) = self.create(id, *plan, reply) {
-                    let _ = wire::send(reply, &Answer::Failed(failure), &[]);
+                let (Some(reply), Some(channel)) = (reply, fds.next()) else { return };
+                let groups = self.cgroups.named(&self.owner.group(id));
+                match self.launch(id, &plan, &groups, channel) {
+                    Ok((mut live, report, watch)) => {
+                        live.pending = Some(Pending { report, reply, watch });
+                        self.register(live);
+                    }
+                    Err(failure) => {
+                        groups.remove_when_empty();
+                        let _ = wire::send(reply, &Answer::Failed(failure), &[]);
+                    }
                 }
             }
             Order::Destroy { id } => self.destroy(id, reply),
         }
     }
 
-    fn create(&mut self, id: SandboxId, plan: Plan, reply: OwnedFd) -> Result<(), (Failure, OwnedFd)> {
-        let group = self.owner.group(id);
-        let limits = GroupLimits::new(plan.group_memory(), plan.pids, plan.cpus);
-        let groups = match step("make the control groups", self.cgroups.create(&group, &limits)) {
-            Ok(groups) => groups,
-            Err(failure) => return Err((failure, reply)),
-        };
-        match self.launch(id, &plan, group, &groups) {
-            Ok((mut live, report, channel, watch)) => {
-                live.pending = Some(Pending { report, channel, reply, watch });
-                let number = self.next;
-                self.next += 1;
-                self.register(number, live);
-                Ok(())
-            }
-            Err(failure) => {
-                remove_groups(&groups);
-                Err((failure, reply))
-            }
-        }
-    }
-
-    /// The steps on the host's side. The guest's are in `inside`.
-    #[allow(clippy::type_complexity)]
+    /// The steps on the host's side. The guest's are in `inside`. The fork comes first, so that the slow steps of the
+    /// processes inside go on beside those here.
     fn launch(
         &mut self,
         id: SandboxId,
         plan: &Plan,
-        group: String,
         groups: &Groups,
-    ) -> Result<(Live, OwnedFd, OwnedFd, Option<OwnedFd>), Failure> {
+        channel: OwnedFd,
+    ) -> Result<(Live, OwnedFd, Option<OwnedFd>), Failure> {
         let base = idmap::base(id);
-        let store = store::make(plan, &self.image, base)?;
         let (report, guest_report) = step("make sockets", wire::message_pair())?;
-        let (channel, guest_channel) = step("make sockets", wire::stream_pair())?;
-        let run_doors = step("open the groups", groups.doors(Side::Run))?;
-        let memory = groups.memory_files().map(|files| MemoryWatch::start(files, plan.memory));
-        let (watch, disk_watch) = match plan.writes_to_host() {
-            true => {
-                step("watch the disk", watch::start_disk_watch(plan)).map(|(told, life)| (Some(told), Some(life)))?
-            }
-            false => (None, None),
-        };
-        let (pid, process) = match step("fork the guest", sys::fork_with(namespaces(plan)))? {
+        let (door_sender, doors) = step("make sockets", wire::message_pair())?;
+        let (pid, process) = match step("fork the guest", sys::fork_with(namespaces()))? {
             Forked::Child => inside::main(Inside {
                 launcher: guest_report,
-                channel: guest_channel,
-                run_doors,
+                channel,
+                doors,
                 plan: plan.clone(),
                 filter: std::mem::take(&mut self.filter),
             }),
             Forked::Parent { pid, pidfd } => (pid, pidfd),
         };
         // Whatever fails from here on must take the new process along.
-        let guard = KillOnDrop(Some(process));
+        let guard = KillOnDrop::new(process);
+        drop((guest_report, doors, channel));
         let map = idmap::plain_map(base);
         step("write the id maps", idmap::write_maps(pid, &map, &map))?;
+        let limits = GroupLimits::new(plan.group_memory(), plan.pids, plan.cpus);
+        step("make the control groups", groups.make(&limits))?;
+        step("open the groups", send_doors(&door_sender, groups))?;
+        let store = store::make(plan, &self.image, base)?;
         let namespace = step("open the user namespace", idmap::namespace_of(pid))?;
         let (mut trees, mapped) = mounts::image(&self.image.mounts, namespace.as_fd())?;
         let store = self.add_workspace(plan, base, store, &mut trees)?;
@@ -241,14 +223,19 @@ impl Launcher {
         step("hand over the mounts", send_mounts(&report, &store, &trees))?;
         // Joining a group is slow on version 1, so it happens while the guest attaches its mounts.
         step("move the guest to its groups", groups.admit(Side::Guest, pid))?;
+        let (watch, disk_watch) = match plan.writes_to_host() {
+            true => {
+                step("watch the disk", watch::start_disk_watch(plan)).map(|(told, life)| (Some(told), Some(life)))?
+            }
+            false => (None, None),
+        };
         let live = Live {
             id,
-            group,
             pid,
             process: guard.keep(),
             groups: groups.clone(),
             store,
-            memory,
+            memory: groups.memory_files().map(|files| MemoryWatch::start(files, plan.memory)),
             _disk_watch: disk_watch,
             mapped,
             host_network: plan.host_network,
@@ -257,8 +244,9 @@ impl Launcher {
             exited: false,
             ending: Vec::new(),
             destroy: false,
+            counted: None,
         };
-        Ok((live, report, channel, watch))
+        Ok((live, report, watch))
     }
 
     fn add_workspace(
@@ -282,13 +270,14 @@ impl Launcher {
         Ok(store)
     }
 
-    fn register(&mut self, number: u64, live: Live) {
-        let report = live.pending.as_ref().map(|pending| pending.report.as_fd());
+    fn register(&mut self, live: Live) {
+        let number = self.next;
+        self.next += 1;
         // The descriptors are new and the epoll instance is ours, so adding them fails only for want of memory; the
-        // process's own end is then not seen, and the caller's destroy waits for it instead.
+        // caller, who waits for an answer, then sees the launcher's end of the socket close with the launcher.
         let _ = watch_for(&self.events, &live.process, number << 2 | PROCESS);
-        if let Some(report) = report {
-            let _ = watch_for(&self.events, report, number << 2 | REPORT);
+        if let Some(pending) = &live.pending {
+            let _ = watch_for(&self.events, &pending.report, number << 2 | REPORT);
         }
         self.sandboxes.insert(number, live);
     }
@@ -307,13 +296,9 @@ impl Launcher {
         };
         let present =
             checks::present(live.pid, &self.host, &live.groups, live.mapped, live.host_network, live.user, &report);
-        let answer = Answer::Created {
-            guest_pid: live.pid.as_raw_nonzero().get(),
-            group: live.group.clone(),
-            present,
-            watch: pending.watch.is_some(),
-        };
-        let mut fds = vec![pending.channel.as_fd(), live.process.as_fd(), live.store.as_fd()];
+        let group = live.groups.name().to_owned();
+        let answer = Answer::Created { guest_pid: live.pid.as_raw_nonzero().get(), group, present };
+        let mut fds = vec![live.store.as_fd()];
         fds.extend(pending.watch.as_ref().map(|watch| watch.as_fd()));
         if wire::send(&pending.reply, &answer, &fds).is_err() {
             // The caller no longer waits; nobody will ever destroy this sandbox but us.
@@ -335,13 +320,15 @@ impl Launcher {
         let found = self.sandboxes.iter_mut().find(|(_, live)| live.id == id);
         let Some((&number, live)) = found else {
             if let Some(reply) = reply {
-                let _ = wire::send(reply, &Answer::Destroyed, &[]);
+                let _ = wire::send(reply, &Answer::Destroyed(None), &[]);
             }
             return;
         };
         live.destroy = true;
         live.ending.extend(reply);
         end(live);
+        // While the kernel ends the processes, there is time to read what it counted.
+        live.counted = Some(live.groups.count(live.pid.as_raw_nonzero().get()));
         self.finish_if_over(number);
     }
 
@@ -360,11 +347,11 @@ impl Launcher {
     fn finish_if_over(&mut self, number: u64) {
         let over = self.sandboxes.get(&number).is_some_and(|live| live.exited && live.destroy);
         if let Some(live) = over.then(|| self.sandboxes.remove(&number)).flatten() {
-            let Live { groups, ending, store, memory, .. } = live;
-            drop((store, memory));
-            remove_groups(&groups);
+            let Live { groups, ending, counted, store, _disk_watch, .. } = live;
+            drop((store, _disk_watch));
+            groups.remove_when_empty();
             for reply in ending {
-                let _ = wire::send(reply, &Answer::Destroyed, &[]);
+                let _ = wire::send(reply, &Answer::Destroyed(counted), &[]);
             }
         }
     }
@@ -391,22 +378,22 @@ impl Launcher {
             end(live);
         }
         for live in std::mem::take(&mut self.sandboxes).into_values() {
-            wait_for(&live.process);
-            remove_groups(&live.groups);
+            sys::wait_for(&live.process);
+            live.groups.remove_when_empty();
         }
     }
 }
 
-/// New namespaces of a guest. The zygote makes the control group namespace that commands see.
-fn namespaces(plan: &Plan) -> u64 {
-    let network = if plan.host_network { 0 } else { libc::CLONE_NEWNET };
-    let all = libc::CLONE_NEWUSER
-        | libc::CLONE_NEWNS
-        | libc::CLONE_NEWPID
-        | libc::CLONE_NEWIPC
-        | libc::CLONE_NEWUTS
-        | libc::CLONE_NEWCGROUP;
-    (all | network) as u64
+/// New namespaces of a guest. The zygote makes those for the network and for control groups.
+fn namespaces() -> u64 {
+    let all = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+    all as u64
+}
+
+fn send_doors(sender: &OwnedFd, groups: &Groups) -> io::Result<()> {
+    let doors = groups.doors(Side::Run)?;
+    let fds: Vec<_> = doors.iter().map(AsFd::as_fd).collect();
+    wire::send(sender, &(), &fds)
 }
 
 fn send_mounts(report: &OwnedFd, store: &OwnedFd, trees: &[Tree]) -> io::Result<()> {
@@ -418,37 +405,4 @@ fn send_mounts(report: &OwnedFd, store: &OwnedFd, trees: &[Tree]) -> io::Result<
 /// Ends the guest; the kernel then ends every process of its namespace.
 fn end(live: &Live) {
     let _ = pidfd_send_signal(&live.process, Signal::KILL);
-}
-
-fn wait_for(process: &OwnedFd) {
-    use rustix::event::{PollFd, PollFlags, poll};
-    while poll(&mut [PollFd::new(process, PollFlags::IN)], None) == Err(rustix::io::Errno::INTR) {}
-}
-
-/// Removes groups whose processes have all ended. The kernel may need a moment to let go of the last one.
-fn remove_groups(groups: &Groups) {
-    for _ in 0..2000 {
-        if groups.remove() {
-            return;
-        }
-        std::thread::yield_now();
-    }
-}
-
-/// Ends a process unless it is kept.
-struct KillOnDrop(Option<OwnedFd>);
-
-impl KillOnDrop {
-    fn keep(mut self) -> OwnedFd {
-        self.0.take().expect("a process is kept once")
-    }
-}
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        if let Some(process) = &self.0 {
-            let _ = pidfd_send_signal(process, Signal::KILL);
-            wait_for(process);
-        }
-    }
 }

@@ -1,13 +1,14 @@
 //! Who owns what is on the host: lock files that live as long as their launcher.
 //!
 //! Before a launcher makes anything, it creates a file named by its own id and locks it. The kernel releases the
-//! lock when the launcher dies, however it dies. Everything a launcher leaves outside its own process carries its id
+//! lock when the launcher dies, however it dies; it is a lock of the process, not of the open file, so that the guests
+//! it forked do not hold it for a moment longer. Everything a launcher leaves outside its own process carries its id
 //! in its name, so whoever can take the lock may remove all of it, and nobody is taken for dead who is not.
 
 use std::{fs, io, os::fd::OwnedFd, path::PathBuf};
 
 use rustix::{
-    fs::{FlockOperation, Mode, OFlags, flock},
+    fs::{FlockOperation, Mode, OFlags, fcntl_lock},
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
 };
 
@@ -36,7 +37,7 @@ impl Owner {
         // The file gets its name only once it is locked, so that no collector ever sees it unlocked while we live.
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         let lock = rustix::fs::open(FOLDER, flags, Mode::from_raw_mode(0o600))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         let own = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&lock));
         rustix::fs::linkat(rustix::fs::CWD, own, rustix::fs::CWD, path(&name), rustix::fs::AtFlags::SYMLINK_FOLLOW)?;
         Ok(Owner { name, _lock: lock })
@@ -45,6 +46,11 @@ impl Owner {
     /// The name of a sandbox's groups.
     pub(crate) fn group(&self, id: glovebox_core::SandboxId) -> String {
         format!("{}.{id}", self.name)
+    }
+
+    /// Removes what dead launchers left. It never looks at its own file: closing it again would release its lock.
+    pub(crate) fn collect_garbage(&self, cgroups: &Cgroups) -> io::Result<Vec<String>> {
+        collect_garbage(cgroups, Some(&self.name))
     }
 
     /// Takes the launcher off the register. Nothing of it may be left.
@@ -65,36 +71,37 @@ pub(crate) struct FoundGroup {
 }
 
 /// All groups on this host, with whether their launcher lives.
-pub(crate) fn found_groups(cgroups: &Cgroups) -> Vec<FoundGroup> {
+pub(crate) fn found_groups(cgroups: &Cgroups, own: Option<&str>) -> Vec<FoundGroup> {
     cgroups
         .names()
         .into_iter()
         .filter_map(|name| {
             let (owner, id) = name.split_once('.')?;
-            let (owned, id) = (lives(owner), id.parse().ok()?);
+            let (owned, id) = (own == Some(owner) || lives(owner), id.parse().ok()?);
             Some(FoundGroup { name, id, owned })
         })
         .collect()
 }
 
 fn lives(owner: &str) -> bool {
-    let Ok(file) = rustix::fs::open(path(owner), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return false };
-    flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
+    let Ok(file) = rustix::fs::open(path(owner), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else { return false };
+    fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
 }
 
 /// Removes what dead launchers left, and says what it was.
-pub(crate) fn collect_garbage(cgroups: &Cgroups) -> io::Result<Vec<String>> {
+pub(crate) fn collect_garbage(cgroups: &Cgroups, own: Option<&str>) -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
-    for found in found_groups(cgroups).into_iter().filter(|found| !found.owned) {
+    for found in found_groups(cgroups, own).into_iter().filter(|found| !found.owned) {
         let groups = cgroups.named(&found.name);
-        end_processes(&groups)?;
-        if groups.remove() {
+        end_processes(&groups);
+        if groups.remove_when_empty() {
             removed.push(format!("groups of {}", found.id));
         }
     }
     for entry in fs::read_dir(FOLDER).into_iter().flatten().flatten() {
         let name = entry.file_name().into_string().unwrap_or_default();
         if let Some(owner) = name.strip_suffix(ENDING)
+            && own != Some(owner)
             && !lives(owner)
             && fs::remove_file(entry.path()).is_ok()
         {
@@ -106,7 +113,7 @@ pub(crate) fn collect_garbage(cgroups: &Cgroups) -> io::Result<Vec<String>> {
 
 /// Ends every process of a dead launcher's groups. A process is signalled only through a descriptor that was opened
 /// while the process was seen in the group both before and after, so that no recycled id is ever hit.
-fn end_processes(groups: &crate::cgroup::Groups) -> io::Result<()> {
+fn end_processes(groups: &crate::cgroup::Groups) {
     for side in [Side::Guest, Side::Run] {
         for _ in 0..1000 {
             let processes = groups.processes(side);
@@ -123,7 +130,6 @@ fn end_processes(groups: &crate::cgroup::Groups) -> io::Result<()> {
             }
         }
     }
-    Ok(())
 }
 
 /// Waits until a process is over, but not for ever: one that cannot die is left for the next collection.

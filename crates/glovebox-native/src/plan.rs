@@ -47,7 +47,8 @@ pub(crate) struct PlannedMount {
     pub(crate) read_only: bool,
 }
 
-/// What a backend asks of its launcher. A socket for the answer comes along.
+/// What a backend asks of its launcher. A socket for the answer comes along; with `Create`, the guest's end of the
+/// channel too.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
     Create { id: SandboxId, plan: Box<Plan> },
@@ -57,15 +58,27 @@ pub(crate) enum Order {
 /// What the launcher answers.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// Descriptors come along in this order: channel, process, store, disk watch if any.
+    /// Descriptors come along in this order: store, disk watch if any.
     Created {
         guest_pid: i32,
         group: String,
         present: Vec<Layer>,
-        watch: bool,
     },
-    Destroyed,
+    /// What was counted until the end, if there was something to end.
+    Destroyed(Option<Counted>),
     Failed(Failure),
+}
+
+/// What the kernel counted of a sandbox.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Counted {
+    pub(crate) cpu_ms: f64,
+    pub(crate) memory_peak: u64,
+    pub(crate) processes_peak: u64,
+    pub(crate) memory_kills: u64,
+    pub(crate) pids_refused: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) written_bytes: u64,
 }
 
 /// A step that failed.

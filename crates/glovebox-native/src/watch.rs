@@ -25,8 +25,7 @@ use crate::{
     cgroup::MemoryFiles,
     plan::Plan,
     store,
-    sys::{self, Forked},
-    wire,
+    sys::{self, Forked, KillOnDrop},
 };
 
 /// No machine touches new memory faster than this, in bytes a millisecond.
@@ -81,8 +80,8 @@ const MOST_ENTRIES: usize = 1_000_000;
 const DEEPEST: usize = 128;
 
 /// Starts a process that watches folders of the host which programs inside can write. The descriptor becomes readable
-/// when they have grown by more than the disk limit. The process ends when the other side of `life` is closed.
-pub(crate) fn start_disk_watch(plan: &Plan) -> io::Result<(OwnedFd, OwnedFd)> {
+/// when they have grown by more than the disk limit. The process ends when its handle is dropped, or its launcher dies.
+pub(crate) fn start_disk_watch(plan: &Plan) -> io::Result<(OwnedFd, KillOnDrop)> {
     let folders: Vec<&str> = plan
         .mounts
         .iter()
@@ -94,27 +93,24 @@ pub(crate) fn start_disk_watch(plan: &Plan) -> io::Result<(OwnedFd, OwnedFd)> {
     let folders = folders.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let before: u64 = folders.iter().map(size).sum();
     let (tell, told) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map(|(r, w)| (w, r))?;
-    let (life, alive) = wire::stream_pair()?;
     match sys::fork_with(0)? {
         Forked::Child => {
-            drop((told, life));
+            drop(told);
             sys::set_name("glovebox-watch");
-            let mut keep: Vec<_> = folders.iter().chain([&tell, &alive]).map(AsRawFd::as_raw_fd).collect();
+            let mut keep: Vec<_> = folders.iter().chain([&tell]).map(AsRawFd::as_raw_fd).collect();
             keep.sort_unstable();
-            let _ = sys::close_all_but(&keep);
-            watch_folders(&folders, before.saturating_add(plan.disk), &tell, &alive);
+            if sys::die_with_parent().and_then(|()| sys::close_all_but(&keep)).is_ok() {
+                watch_folders(&folders, before.saturating_add(plan.disk), &tell);
+            }
             sys::exit_now(0)
         }
-        Forked::Parent { .. } => Ok((told, life)),
+        Forked::Parent { pidfd, .. } => Ok((told, KillOnDrop::new(pidfd))),
     }
 }
 
-fn watch_folders(folders: &[OwnedFd], most: u64, tell: &OwnedFd, alive: &OwnedFd) {
-    loop {
-        let ended = poll(&mut [PollFd::new(alive, PollFlags::IN)], Some(&REST));
-        if ended != Ok(0) {
-            return;
-        }
+fn watch_folders(folders: &[OwnedFd], most: u64, tell: &OwnedFd) {
+    // The pipe has an event only once nobody reads it any more.
+    while poll(&mut [PollFd::new(tell, PollFlags::empty())], Some(&REST)) == Ok(0) {
         if folders.iter().map(size).sum::<u64>() > most {
             let _ = rustix::io::write(tell, b"!");
             return;

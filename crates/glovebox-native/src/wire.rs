@@ -8,7 +8,7 @@ use std::{
 
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg, socketpair,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -43,7 +43,14 @@ pub(crate) fn send(socket: impl AsFd, message: &impl Serialize, fds: &[BorrowedF
 
 /// Receives a message; nothing when the other side is gone.
 pub(crate) fn receive<M: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
-    let mut buffer = vec![0; LONGEST];
+    // The length first, so that no process keeps memory for messages that are never that long.
+    let length = loop {
+        match recv(&socket, &mut [0u8; 0][..], RecvFlags::PEEK | RecvFlags::TRUNC) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => break other?.1,
+        }
+    };
+    let mut buffer = vec![0; length.min(LONGEST)];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = loop {

@@ -1,12 +1,15 @@
 //! A backend under test, with what the suite must know of it beyond the `Backend` trait.
 
-use std::sync::Arc;
+use std::{cell::OnceCell, sync::Arc};
 
 use glovebox_core::{Backend, SandboxId};
 use glovebox_native::NativeBackend;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{Traces, leftovers::native_traces};
+use crate::{
+    Traces,
+    leftovers::{native_traces, owner_name},
+};
 
 /// A backend under test.
 pub trait Subject {
@@ -26,12 +29,14 @@ pub trait Subject {
 /// The native backend.
 pub struct NativeSubject {
     backend: Arc<NativeBackend>,
+    /// The name that the launcher gives to everything it makes; known once it has made its first sandbox.
+    owner: OnceCell<String>,
 }
 
 impl NativeSubject {
     /// Wraps the backend that `main` started.
     pub fn new(backend: NativeBackend) -> Self {
-        NativeSubject { backend: Arc::new(backend) }
+        NativeSubject { backend: Arc::new(backend), owner: OnceCell::new() }
     }
 }
 
@@ -41,7 +46,9 @@ impl Subject for NativeSubject {
     }
 
     fn traces(&self) -> Traces {
-        native_traces(self.backend.launcher_pid())
+        let launcher = self.backend.launcher_pid();
+        let owner = self.owner.get_or_init(|| owner_name(launcher).expect("a living launcher holds its lock"));
+        native_traces(launcher, owner)
     }
 
     fn kill_guest(&self, sandbox: SandboxId) {

@@ -24,11 +24,11 @@ struct Screen {
 
 impl Screen {
     fn new(bench: &Bench, args: &[&str]) -> Self {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
-        let line = open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+        let line = open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
         tcsetwinsize(&line, Winsize { ws_row: 33, ws_col: 99, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
         // Only glovebox holds the line afterwards, so that its end is the end of what the screen shows.
         let end = || line.try_clone().unwrap();
@@ -40,15 +40,18 @@ impl Screen {
         self.master.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Reads until the screen shows `text`.
+    /// Reads until the screen shows `text`; what follows it stays for the next call.
     fn expect(&mut self, text: &str) {
         let mut buffer = [0; 1024];
-        while !self.seen.contains(text) {
+        loop {
+            if let Some(at) = self.seen.find(text) {
+                self.seen.drain(..at + text.len());
+                return;
+            }
             let count = self.master.read(&mut buffer).unwrap_or(0);
             assert!(count > 0, "the screen ended before {text:?}: {:?}", self.seen);
             self.seen.push_str(&String::from_utf8_lossy(&buffer[..count]));
         }
-        self.seen.clear();
     }
 
     fn echoes(&self) -> bool {

@@ -3,20 +3,12 @@
 use std::{fs, io, path::PathBuf};
 
 use super::{Controller, Groups, Version};
-
-/// What the kernel counted in the commands' group.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Reading {
-    pub(crate) cpu_ms: f64,
-    pub(crate) memory_peak: u64,
-    pub(crate) processes_peak: u64,
-    pub(crate) memory_kills: u64,
-    pub(crate) pids_refused: u64,
-}
+use crate::plan::Counted;
 
 impl Groups {
-    /// Reads the counters. One that the kernel does not have reads as zero.
-    pub(crate) fn read(&self) -> Reading {
+    /// Reads the counters. One that the kernel does not have reads as zero. Bytes of storage are counted by the guest's
+    /// own process, for itself and all that it reaped.
+    pub(crate) fn count(&self, guest: i32) -> Counted {
         let text = |controller, one: &str, two: &str| {
             self.file(controller, one, two).and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default()
         };
@@ -25,13 +17,16 @@ impl Groups {
             Some(_) => number(Controller::CpuAccount, "cpuacct.usage", "cpu.stat") as f64 / 1e6,
             None => keyed(&text(Controller::Cpu, "cpu.stat", "cpu.stat"), "usage_usec") as f64 / 1e3,
         };
-        Reading {
+        let (read_bytes, written_bytes) = storage_bytes(guest);
+        Counted {
             cpu_ms: cpu,
             memory_peak: number(Controller::Memory, "memory.max_usage_in_bytes", "memory.peak"),
             // The zygote is one of the group's processes but none of the program's.
             processes_peak: number(Controller::Pids, "pids.peak", "pids.peak").saturating_sub(1),
             memory_kills: keyed(&text(Controller::Memory, "memory.oom_control", "memory.events"), "oom_kill"),
             pids_refused: keyed(&text(Controller::Pids, "pids.events", "pids.events"), "max"),
+            read_bytes,
+            written_bytes,
         }
     }
 
@@ -84,6 +79,11 @@ impl MemoryFiles {
         }
         Ok(())
     }
+}
+
+fn storage_bytes(process: i32) -> (u64, u64) {
+    let text = fs::read_to_string(format!("/proc/{process}/io")).unwrap_or_default();
+    (keyed(&text, "read_bytes:"), keyed(&text, "write_bytes:"))
 }
 
 /// The number behind a key in a table of `key number` lines.

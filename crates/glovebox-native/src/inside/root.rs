@@ -20,7 +20,8 @@ const MEETING_PLACE: &str = "/tmp";
 /// over /proc are in place.
 pub(super) fn assemble(trees: Vec<(String, OwnedFd)>) -> Result<bool, Failure> {
     // A new /proc may only be mounted while one is visible that hides nothing, so it comes first.
-    let proc = step("make /proc", file_system("proc", &[]))?;
+    // Processes of other users are invisible, ours among them; the guest is in the group that sees all.
+    let proc = step("make /proc", file_system("proc", &[("hidepid", "2"), ("gid", "0")]))?;
     let terminals = [("ptmxmode", "0666"), ("mode", "0620"), ("gid", "5")];
     let devpts = step("make /dev/pts", file_system("devpts", &terminals))?;
     let mut trees = trees.into_iter();

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, IntoRawFd, OwnedFd, RawFd},
 };
 
 use glovebox_guest::zygote::{Identity, serve};
@@ -11,11 +11,12 @@ use landlock::{
 };
 use libc::sock_filter;
 use rustix::{
-    fs::Mode,
+    fs::{Mode, OFlags},
     process::{Resource, Rlimit, getrlimit, setrlimit},
+    thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 
-use super::{join_groups, privileges};
+use super::privileges;
 use crate::{
     plan::{Failure, GuestReport, Plan, Report, step},
     sys::{self, Forked},
@@ -34,8 +35,8 @@ pub(super) struct Zygote {
     pub(super) socket: RawFd,
 }
 
-/// Forks the zygote. It joins its groups and then waits.
-pub(super) fn start(plan: &Plan, filter: &[sock_filter], doors: Vec<OwnedFd>) -> io::Result<Zygote> {
+/// Forks the zygote. It makes the network, joins its groups and then waits.
+pub(super) fn start(plan: &Plan, filter: &[sock_filter], doors: OwnedFd) -> io::Result<Zygote> {
     let (guest, zygote) = wire::message_pair()?;
     match sys::fork_with(0)? {
         Forked::Child => {
@@ -52,39 +53,71 @@ pub(super) fn start(plan: &Plan, filter: &[sock_filter], doors: Vec<OwnedFd>) ->
 }
 
 impl Zygote {
-    /// Lets the zygote go on, now that the root is in place.
+    /// Lets the zygote go on, now that the root is in place, and joins the network namespace that it made.
     pub(super) fn release(&self) -> Result<(), Failure> {
         let socket = std::mem::ManuallyDrop::new(sys::adopt(self.socket));
-        step("release the zygote", wire::send(&*socket, &(), &[]))
+        step("release the zygote", wire::send(&*socket, &(), &[]))?;
+        let (_, network) = self.hear()?;
+        for namespace in network {
+            let kind = Some(LinkNameSpaceType::Network);
+            step("join the network namespace", move_into_link_name_space(namespace.as_fd(), kind))?;
+        }
+        Ok(())
     }
 
     /// Waits until the zygote is ready.
     pub(super) fn report(&self) -> Result<Report, Failure> {
+        self.hear().map(|(report, _)| report)
+    }
+
+    fn hear(&self) -> Result<(Report, Vec<OwnedFd>), Failure> {
         let socket = std::mem::ManuallyDrop::new(sys::adopt(self.socket));
         match step("hear from the zygote", wire::receive::<GuestReport>(&*socket))? {
-            Some((GuestReport::Ready(report), _)) => Ok(report),
+            Some((GuestReport::Ready(report), fds)) => Ok((report, fds)),
             Some((GuestReport::Failed(failure), _)) => Err(failure),
             None => Err(Failure { step: "hear from the zygote".into(), errno: libc::EPIPE }),
         }
     }
 }
 
-fn set_up(socket: RawFd, plan: &Plan, filter: &[sock_filter], doors: Vec<OwnedFd>) -> Result<(), Failure> {
+fn set_up(socket: RawFd, plan: &Plan, filter: &[sock_filter], doors: OwnedFd) -> Result<(), Failure> {
+    let owned = std::mem::ManuallyDrop::new(sys::adopt(socket));
     sys::set_name("glovebox-zygote");
+    let network = match plan.host_network {
+        true => None,
+        false => Some(step("make a network namespace", make_network())?),
+    };
     step("join the commands' groups", join_groups(doors))?;
     step("hide the groups' paths", sys::unshare(libc::CLONE_NEWCGROUP))?;
-    let owned = std::mem::ManuallyDrop::new(sys::adopt(socket));
     step("wait for the root", wire::receive::<()>(&*owned))?;
-    step("become root inside", sys::become_user(0, 0))?;
+    let network: Vec<_> = network.iter().map(AsFd::as_fd).collect();
+    step("share the network", wire::send(&*owned, &GuestReport::Ready(Report::default()), &network))?;
+    step("become root inside", sys::become_root())?;
     step("make a keyring", sys::new_session_keyring())?;
     step("set resource limits", set_limits(plan))?;
     rustix::process::umask(USUAL_UMASK);
     let landlock = restrict_files(plan);
     privileges::drop_for_zygote()?;
     step("install the filter", sys::install_filter(filter))?;
-    step("close descriptors", sys::close_all_but(&[owned.as_raw_fd()]))?;
+    step("close descriptors", sys::close_all_but(&[socket]))?;
     let report = Report { keyring: true, masked_proc: false, landlock, rlimits: true };
     step("report", wire::send(&*owned, &GuestReport::Ready(report), &[]))
+}
+
+/// Makes the network namespace, with nothing in it but loopback.
+fn make_network() -> io::Result<OwnedFd> {
+    sys::unshare(libc::CLONE_NEWNET)?;
+    sys::loopback_up()?;
+    Ok(rustix::fs::open("/proc/self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Enters the commands' groups. The descriptors were opened by the host's root, whose rights count.
+fn join_groups(doors: OwnedFd) -> io::Result<()> {
+    let Some(((), doors)) = wire::receive::<()>(&doors)? else { return Err(io::ErrorKind::UnexpectedEof.into()) };
+    for door in doors {
+        rustix::io::write(&door, b"0")?;
+    }
+    Ok(())
 }
 
 /// Limits of each process. The hard ones cannot be raised again inside.

@@ -70,6 +70,36 @@ pub(crate) fn exit_now(code: c_int) -> ! {
     unsafe { libc::_exit(code) }
 }
 
+/// Waits until a process is over.
+pub(crate) fn wait_for(process: &OwnedFd) {
+    use rustix::event::{PollFd, PollFlags, poll};
+    while poll(&mut [PollFd::new(process, PollFlags::IN)], None) == Err(rustix::io::Errno::INTR) {}
+}
+
+/// Ends a process and waits for its end, unless it is kept.
+pub(crate) struct KillOnDrop(Option<OwnedFd>);
+
+impl KillOnDrop {
+    /// Takes charge of a process.
+    pub(crate) fn new(process: OwnedFd) -> Self {
+        KillOnDrop(Some(process))
+    }
+
+    /// Gives the process back.
+    pub(crate) fn keep(mut self) -> OwnedFd {
+        self.0.take().expect("a process is kept once")
+    }
+}
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        if let Some(process) = &self.0 {
+            let _ = rustix::process::pidfd_send_signal(process, rustix::process::Signal::KILL);
+            wait_for(process);
+        }
+    }
+}
+
 /// Flags of `mount_setattr`, of which rustix has only the recursive forms missing.
 #[repr(C)]
 struct MountAttr {
@@ -141,13 +171,15 @@ pub(crate) fn set_file_ids(uid: u32, gid: u32) -> io::Result<()> {
     if now == (uid as c_int, gid as c_int) { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
-/// Sets user and group ids, real, effective and saved, and drops all further groups.
-pub(crate) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
-    // SAFETY: plain numbers; the empty list of groups is never read.
+/// Becomes root of this user namespace, with root's group as the only further one: it stays when the id for files
+/// changes, and lets the guest see all processes.
+pub(crate) fn become_root() -> io::Result<()> {
+    let groups: [libc::gid_t; 1] = [0];
+    // SAFETY: plain numbers, and a list whose length is stated.
     unsafe {
-        check(libc::setgroups(0, std::ptr::null()).into())?;
-        check(libc::setresgid(gid, gid, gid).into())?;
-        check(libc::setresuid(uid, uid, uid).into())
+        check(libc::setgroups(groups.len(), groups.as_ptr()).into())?;
+        check(libc::setresgid(0, 0, 0).into())?;
+        check(libc::setresuid(0, 0, 0).into())
     }
 }
 

@@ -15,7 +15,11 @@ cases!["limits":
     children_in_sessions_of_their_own_are_ended_with_their_run,
     a_stopped_program_is_ended_when_its_time_is_over,
     nothing_of_a_run_that_timed_out_is_left_in_a_living_sandbox,
+    a_daemon_of_a_run_that_timed_out_is_ended_beside_another_run,
 ];
+
+/// Counts the probes that run as a daemon or ignore signals; grep exits with 1 when there are none.
+const COUNT_PROBES: &str = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'probe/bin [di]'";
 
 #[track_caller]
 fn took(run: &Finished, from: u64, to: u64) {
@@ -71,7 +75,18 @@ async fn nothing_of_a_run_that_timed_out_is_left_in_a_living_sandbox(w: World) {
     let line = "/probe/bin daemon; setsid /probe/bin ignore-term & exec /probe/bin ignore-term";
     let run = w.sandbox().inside(&sandbox).timeout("300ms").grace("100ms").sh(line).await;
     run.expect_outcome(&Outcome::TimedOut { limit_ms: 300 });
-    let count = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'probe/bin [di]'";
-    w.sandbox().inside(&sandbox).sh(count).await.expect_exit(1).expect_out("0\n");
+    w.sandbox().inside(&sandbox).sh(COUNT_PROBES).await.expect_exit(1).expect_out("0\n");
+    sandbox.destroy().await.expect("the sandbox can be destroyed");
+}
+
+async fn a_daemon_of_a_run_that_timed_out_is_ended_beside_another_run(w: World) {
+    let sandbox = w.sandbox().create().await;
+    let other = w.sandbox().inside(&sandbox).start(["sleep", "60"]).await;
+    let setup = w.sandbox().inside(&sandbox).timeout("300ms").grace("100ms");
+    let run = setup.sh("/probe/bin daemon; exec sleep 60").await;
+    run.expect_outcome(&Outcome::TimedOut { limit_ms: 300 });
+    w.sandbox().inside(&sandbox).sh(COUNT_PROBES).await.expect_exit(1).expect_out("0\n");
+    other.canceller().cancel();
+    Finished(other.wait().await.expect("the run ends")).expect_outcome(&Outcome::Cancelled);
     sandbox.destroy().await.expect("the sandbox can be destroyed");
 }

@@ -19,16 +19,16 @@ pub(super) struct Process {
     pub(super) name: String,
 }
 
-/// Everything of the native backend that is on the host now. The launcher itself is no trace.
-pub(crate) fn traces(launcher: i32) -> Traces {
+/// Everything of the native backend that is on the host now. The launcher itself is no trace; `owner` is the name that
+/// it gives to everything it makes.
+pub(crate) fn traces(launcher: i32, owner: &str) -> Traces {
     let own = std::process::id() as i32;
-    let owner = owner_name(launcher);
     let mut things = BTreeSet::new();
-    things.extend(processes_of(own, launcher, &owner));
-    things.extend(groups_of(&owner));
+    things.extend(processes_of(own, launcher, owner));
+    things.extend(groups_of(owner));
     things.extend(mounts(own));
     things.extend(mounts(launcher));
-    things.extend(run_files(&owner));
+    things.extend(run_files(owner));
     let counts = BTreeMap::from([
         ("descriptors of this process", descriptors(own)),
         ("descriptors of the launcher", descriptors(launcher)),
@@ -41,14 +41,17 @@ fn descriptors(pid: i32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
-/// The name that a launcher gives to everything it makes: that of the lock file which it holds.
-fn owner_name(launcher: i32) -> String {
-    let held: Vec<u64> =
-        lock_holders().into_iter().filter(|(pid, _)| *pid == launcher).map(|(_, inode)| inode).collect();
-    let is_held = |file: &fs::DirEntry| file.metadata().is_ok_and(|facts| held.contains(&facts.ino()));
-    let lock = fs::read_dir(LAUNCHERS).into_iter().flatten().flatten().find(is_held);
-    let name = lock.expect("a living launcher holds its lock").file_name().to_string_lossy().into_owned();
-    name.trim_end_matches(".lock").to_owned()
+/// The name that a launcher gives to everything it makes: that of the lock file which it holds. The kernel's list of
+/// locks may miss one while others come and go, so it is read again where nothing was found.
+pub(crate) fn owner_name(launcher: i32) -> Option<String> {
+    let look = || {
+        let holders = lock_holders();
+        let is_held =
+            |file: &fs::DirEntry| file.metadata().is_ok_and(|facts| holders.contains(&(launcher, facts.ino())));
+        let lock = fs::read_dir(LAUNCHERS).into_iter().flatten().flatten().find(is_held)?;
+        Some(lock.file_name().to_string_lossy().trim_end_matches(".lock").to_owned())
+    };
+    (0..100).find_map(|_| look())
 }
 
 /// Processes below this one or the launcher, and processes in one of the launcher's control groups.

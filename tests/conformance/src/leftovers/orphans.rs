@@ -57,7 +57,7 @@ fn owners_in_use() -> Vec<String> {
         .collect()
 }
 
-/// Process id and inode of every lock on a whole file.
+/// Process id and inode of every lock that excludes others.
 pub(super) fn lock_holders() -> Vec<(i32, u64)> {
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
     let holder = |line: &str| {
@@ -66,7 +66,7 @@ pub(super) fn lock_holders() -> Vec<(i32, u64)> {
         let inode = words.next()?.rsplit(':').next()?.parse().ok()?;
         Some((pid, inode))
     };
-    locks.lines().filter(|line| line.contains("FLOCK")).filter_map(holder).collect()
+    locks.lines().filter_map(holder).collect()
 }
 
 fn ancestors() -> Vec<i32> {
