@@ -8,6 +8,7 @@ mod suites;
 mod test;
 mod tidy;
 mod tree;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -17,6 +18,7 @@ cargo xtask VERB
   test                      everything that must hold before a change goes in; what CI runs (root)
   soak [--fuzz-minutes N]   the long ones: 1,000 runs, 200 at once, 100 kills, fuzzing (root; N is 2)
   bench [FLAGS]             one table against fork+exec, bubblewrap, runc and docker (root; --help for FLAGS)
+  vm                        the conformance suite on Debian's kernel with control groups of version 2 (root)
   tidy                      the house rules over the whole tree
   docs [--check]            writes docs/reference and the README's picture, or says which file is stale
 ";
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         "test" => no_flags(rest).and_then(|()| test::test()),
         "soak" => soak::soak(rest),
         "bench" => bench::bench(rest),
+        "vm" => no_flags(rest).and_then(|()| vm::vm()),
         "tidy" => no_flags(rest).and_then(|()| tidy::tidy()),
         "docs" => docs::docs(rest),
         "help" | "--help" | "-h" => {

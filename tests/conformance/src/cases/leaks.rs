@@ -58,8 +58,8 @@ async fn no_process_of_the_host_is_seen(w: World) {
     let mut pids = out.lines().map(|line| line.parse::<u32>().expect("process ids are numbers"));
     let shell = pids.next().expect("the shell says its id");
     let pids: Vec<u32> = pids.collect();
-    assert!(pids.contains(&shell) && pids.contains(&1), "{pids:?}");
-    // The guest, its helper, the shell, ls and grep; nothing else can be there.
+    assert!(pids.contains(&shell), "{pids:?}");
+    // The guest and its helper where they can be seen, the shell, ls and grep; nothing else can be there.
     assert!(pids.len() <= 6 && pids.iter().all(|pid| *pid < 64), "{pids:?}");
 }
 

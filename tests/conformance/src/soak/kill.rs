@@ -11,7 +11,8 @@ use std::{
 
 use anyhow::Context;
 use rustix::{
-    process::{Pid, Signal, kill_process},
+    event::{PollFd, PollFlags, poll},
+    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
     rand::{GetRandomFlags, getrandom},
 };
 use serde_json::json;
@@ -92,7 +93,12 @@ fn end(child: &mut Child, victim: Victim) -> anyhow::Result<Option<String>> {
     if matches!(victim, Victim::Launcher | Victim::Both)
         && let Some(launcher) = launcher
     {
+        let handle = Pid::from_raw(launcher).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         kill(launcher);
+        // A launcher that is still on its way out holds its lock, and rightly counts as alive.
+        if let Some(handle) = handle {
+            poll(&mut [PollFd::new(&handle, PollFlags::IN)], None)?;
+        }
     }
     if matches!(victim, Victim::Glovebox | Victim::Both) || launcher.is_none() {
         kill(glovebox);
