@@ -28,6 +28,9 @@ pub struct Features {
     pub disk_limit: bool,
     /// The image `host` can be used.
     pub host_image: bool,
+    /// Processes of several runs in one sandbox are told apart by the kernel, so that ending one run ends all of it,
+    /// daemons in sessions of their own included, and nothing of the others.
+    pub run_groups: bool,
 }
 
 /// What was made, as checked after it was made.

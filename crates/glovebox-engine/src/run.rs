@@ -310,8 +310,12 @@ impl Driver {
             Lifetime::EndsWithRun(guard) => guard.end().await,
             Lifetime::Stays(_) => self.place.backend.evidence(self.place.id).await.map(Some),
         };
+        let evidence = match evidence {
+            Err(error) if error.code == ErrorCode::SandboxLost => None,
+            other => other?,
+        };
         let collected = collected?;
-        Ok(self.finish(duration, evidence?.unwrap_or_else(Evidence::unknown), collected))
+        Ok(self.finish(duration, evidence.unwrap_or_else(Evidence::unknown), collected))
     }
 
     /// Follows the run until the guest reports its end, or cannot.

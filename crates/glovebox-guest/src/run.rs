@@ -53,19 +53,24 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
     frames.release(first.payload.len())?;
     let request: StartRun = first.read().map_err(io::Error::other)?;
     let (ends, command_ends) = make_ends(&request)?;
+    let quiet = guest.killing.lock().await;
     let (pid, ended) = match start(&guest, &request, &command_ends).await? {
         Ok(started) => started,
         Err(failed) => {
+            drop(quiet);
             stream::send(&mut out, Frame::message(FrameKind::StartFailed, &failed)).await?;
             return stream::end(&mut out);
         }
     };
     drop(command_ends);
-    stream::send(&mut out, Frame::message(FrameKind::Started, &Started { pid })).await?;
     guest.runs.set(guest.runs.get() + 1);
+    drop(quiet);
+    stream::send(&mut out, Frame::message(FrameKind::Started, &Started { pid })).await?;
     let input = tokio::task::spawn_local(serve_input(frames, ends.stdin, ends.terminal));
     let result = pump_output(&mut out, ends.stdout, ends.stderr, ended).await;
     input.abort();
+    // A run that is being killed is over only when all of it is gone, or the next one would be killed along.
+    drop(guest.killing.lock().await);
     guest.runs.set(guest.runs.get() - 1);
     let exited = result?;
     stream::send(&mut out, Frame::message(FrameKind::Exited, &exited)).await?;
@@ -214,11 +219,13 @@ pub(crate) async fn signal(guest: Rc<Guest>, body: RecvStream, mut out: SendStre
 
 async fn signal_run(guest: &Guest, main: i32, number: i32) {
     let zygote = guest.zygote_pid;
+    // Runs come and go only while nothing is being killed, so the target stays right for all passes.
     let target = if guest.runs.get() <= 1 { Target::Everything { zygote } } else { Target::Command { main, zygote } };
     if number != libc::SIGKILL {
         processes::signal(target, number);
         return;
     }
+    let _killing = guest.killing.lock().await;
     for _ in 0..KILL_PASSES {
         if processes::signal(target, number) == 0 {
             return;

@@ -28,6 +28,8 @@ pub(crate) struct Guest {
     pub(crate) zygote_pid: i32,
     /// Runs under way.
     pub(crate) runs: Cell<usize>,
+    /// Held while processes are being killed, so that no command starts among them and no run is over before.
+    pub(crate) killing: Mutex<()>,
 }
 
 /// Serves the host until it goes away.
@@ -45,6 +47,7 @@ async fn serve_connection(sockets: GuestSockets) -> io::Result<()> {
         zygote: Mutex::new(sys::register(sockets.zygote)?),
         zygote_pid: sockets.zygote_pid,
         runs: Cell::new(0),
+        killing: Mutex::new(()),
     });
     tokio::task::spawn_local(guest.reaper.clone().serve());
     let mut connection = h2::server::Builder::new()

@@ -151,6 +151,8 @@ impl Backend for NativeBackend {
             network_full: true,
             disk_limit: true,
             host_image: true,
+            // Comes with groups for each run.
+            run_groups: false,
         })
     }
 

@@ -20,7 +20,7 @@ use std::{
 
 use glovebox_core::{ChangeSet, Error, ErrorCode, Result as CoreResult};
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat},
+    fs::{Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat2},
     io::Errno,
 };
 
@@ -378,8 +378,14 @@ fn open_path(root: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
 }
 
 fn open_folder(folder: impl AsFd, name: &CStr) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(folder, name, flags, Mode::empty())?)
+    open_here(folder, name, OFlags::RDONLY | OFlags::DIRECTORY)
+}
+
+/// Opens one name without following a link or a mount: the store is also the root of the sandbox, where other things
+/// are mounted.
+fn open_here(folder: impl AsFd, name: &CStr, flags: OFlags) -> io::Result<OwnedFd> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat2(folder, name, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_XDEV)?)
 }
 
 /// The entries of a folder, at most as many as a change set takes.
@@ -398,7 +404,7 @@ fn entries(folder: &OwnedFd) -> io::Result<Vec<(CString, Stat)>> {
 }
 
 fn look(folder: &OwnedFd, name: &CStr) -> Option<Stat> {
-    rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()
+    rustix::fs::fstat(open_here(folder, name, OFlags::PATH).ok()?).ok()
 }
 
 fn is_folder(stat: &Stat) -> bool {
@@ -426,9 +432,8 @@ fn differs(folder: &OwnedFd, stat: &Stat, before: &OwnedFd, old: &Stat, name: &C
     }
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {
-            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let new = rustix::fs::openat(folder, name, flags, Mode::empty())?;
-            let old = rustix::fs::openat(before, name, flags, Mode::empty())?;
+            let new = open_here(folder, name, OFlags::RDONLY | OFlags::NONBLOCK)?;
+            let old = open_here(before, name, OFlags::RDONLY | OFlags::NONBLOCK)?;
             differ_in_content(&new, &old)
         }
         FileType::Symlink => {

@@ -75,6 +75,12 @@ pub(crate) fn main(inside: Inside) -> ! {
 
 fn set_up(inside: Inside) -> Result<GuestSockets, Failure> {
     let Inside { launcher, channel, doors, plan, filter } = inside;
+    // Nothing of the launcher's is kept open, so that each side sees when the other is gone; and a launcher that dies
+    // takes the guest along from the first moment.
+    let mut keep = [launcher.as_raw_fd(), channel.as_raw_fd(), doors.as_raw_fd()];
+    keep.sort_unstable();
+    step("close the launcher's descriptors", sys::close_all_but(&keep))?;
+    step("die with the launcher", sys::die_with_parent())?;
     // These are closed by number in the end, or used for a last word, so their owners must not close them.
     let launcher = std::mem::ManuallyDrop::new(launcher);
     let channel = channel.into_raw_fd();

@@ -15,7 +15,7 @@ const CAPABILITIES: u32 = 64;
 pub(super) fn drop_for_guest(plan: &Plan) -> Result<(), Failure> {
     step("take the commands' id for files", sys::set_file_ids(plan.uid, plan.gid))?;
     drop_capabilities(CapabilitySet::KILL)?;
-    // A change of ids clears this, so it comes after.
+    // Changes of ids have cleared this, so it is set once more.
     step("die with the launcher", sys::die_with_parent())
 }
 

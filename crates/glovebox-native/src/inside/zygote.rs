@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd, IntoRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd},
 };
 
 use glovebox_guest::zygote::{Identity, serve};
@@ -40,7 +40,6 @@ pub(super) fn start(plan: &Plan, filter: &[sock_filter], doors: OwnedFd) -> io::
     let (guest, zygote) = wire::message_pair()?;
     match sys::fork_with(0)? {
         Forked::Child => {
-            drop(guest);
             let socket = zygote.into_raw_fd();
             match set_up(socket, plan, filter, doors) {
                 Ok(()) => serve(sys::adopt(socket), Identity { uid: plan.uid, gid: plan.gid }),
@@ -83,6 +82,9 @@ impl Zygote {
 fn set_up(socket: RawFd, plan: &Plan, filter: &[sock_filter], doors: OwnedFd) -> Result<(), Failure> {
     let owned = std::mem::ManuallyDrop::new(sys::adopt(socket));
     sys::set_name("glovebox-zygote");
+    let mut keep = [socket, doors.as_raw_fd()];
+    keep.sort_unstable();
+    step("close the guest's descriptors", sys::close_all_but(&keep))?;
     let network = match plan.host_network {
         true => None,
         false => Some(step("make a network namespace", make_network())?),
@@ -90,8 +92,9 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[sock_filter], doors: OwnedFd) ->
     step("join the commands' groups", join_groups(doors))?;
     step("hide the groups' paths", sys::unshare(libc::CLONE_NEWCGROUP))?;
     step("wait for the root", wire::receive::<()>(&*owned))?;
-    let network: Vec<_> = network.iter().map(AsFd::as_fd).collect();
-    step("share the network", wire::send(&*owned, &GuestReport::Ready(Report::default()), &network))?;
+    let shared: Vec<_> = network.iter().map(AsFd::as_fd).collect();
+    step("share the network", wire::send(&*owned, &GuestReport::Ready(Report::default()), &shared))?;
+    drop(network);
     step("become root inside", sys::become_root())?;
     step("make a keyring", sys::new_session_keyring())?;
     step("set resource limits", set_limits(plan))?;

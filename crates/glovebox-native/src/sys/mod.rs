@@ -256,8 +256,8 @@ pub(crate) fn close_all_but(keep: &[RawFd]) -> io::Result<()> {
     let mut from = 3;
     for &fd in keep.iter().chain([&c_int::MAX]) {
         if fd > from {
-            // SAFETY: the descriptors closed here have owners in this process only in values that were leaked or are
-            // about to be replaced by exec or exit; the caller sees to it.
+            // SAFETY: the descriptors closed here have owners in this process only in values that are never dropped: a
+            // forked process ends by `exit_now` and returns to no frame of the one it was forked from.
             check(unsafe { libc::syscall(libc::SYS_close_range, from, fd - 1, 0) })?;
         }
         from = fd.saturating_add(1);

@@ -15,7 +15,7 @@ cases!["limits":
     children_in_sessions_of_their_own_are_ended_with_their_run,
     a_stopped_program_is_ended_when_its_time_is_over,
     nothing_of_a_run_that_timed_out_is_left_in_a_living_sandbox,
-    a_daemon_of_a_run_that_timed_out_is_ended_beside_another_run,
+    a_daemon_of_a_run_that_timed_out_is_ended_beside_another_run needs(run_groups),
 ];
 
 /// Counts the probes that run as a daemon or ignore signals; grep exits with 1 when there are none.
