@@ -19,3 +19,11 @@ mod sys;
 pub mod zygote;
 
 pub use server::{GuestSockets, serve};
+
+/// How long one of our processes waits for something to do before it counts as idle.
+pub const IDLE: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Gives back memory that a process does not need while it only waits. Call it when nothing came for [`IDLE`].
+pub fn rest() {
+    sys::release_text();
+}

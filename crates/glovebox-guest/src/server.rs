@@ -34,7 +34,7 @@ pub(crate) struct Guest {
 
 /// Serves the host until it goes away.
 pub fn serve(sockets: GuestSockets) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, serve_connection(sockets))
 }
 
@@ -60,11 +60,24 @@ async fn serve_connection(sockets: GuestSockets) -> io::Result<()> {
         .handshake::<_, Bytes>(channel)
         .await
         .map_err(io::Error::other)?;
-    while let Some(request) = connection.accept().await {
+    let mut rested = false;
+    loop {
+        let request = match rested {
+            true => connection.accept().await,
+            false => match tokio::time::timeout(crate::IDLE, connection.accept()).await {
+                Ok(request) => request,
+                Err(_) => {
+                    rested = true;
+                    crate::rest();
+                    continue;
+                }
+            },
+        };
+        let Some(request) = request else { return Ok(()) };
+        rested = false;
         let (request, respond) = request.map_err(io::Error::other)?;
         tokio::task::spawn_local(answer(guest.clone(), request, respond));
     }
-    Ok(())
 }
 
 async fn answer(guest: Rc<Guest>, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {

@@ -66,6 +66,26 @@ pub(crate) fn register(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     Ok(unsafe { AsyncFd::register(descriptor)? })
 }
 
+/// Unmaps the program text of this process; what is needed again is mapped again from the page cache. The kernel maps
+/// far more around each page than a process uses that only waits.
+pub(crate) fn release_text() {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    for (start, end) in maps.lines().filter_map(text_range) {
+        // SAFETY: the range is program text of a file: mapped read-only and never written, so every page of it can be
+        // read again from the file. An error leaves it as it is.
+        unsafe { libc::madvise(start as *mut c_void, end - start, libc::MADV_DONTNEED) };
+    }
+}
+
+/// The range of a line of /proc/self/maps, if it is program text of a file.
+fn text_range(line: &str) -> Option<(usize, usize)> {
+    let mut fields = line.split_ascii_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let is_text = fields.next()? == "r-xp" && fields.nth(3).is_some_and(|path| path.starts_with('/'));
+    let number = |text| usize::from_str_radix(text, 16).ok();
+    is_text.then_some((number(start)?, number(end)?))
+}
+
 /// A stack for [`spawn`].
 pub(crate) fn stack() -> Vec<u8> {
     vec![0; STACK_SIZE]
@@ -152,4 +172,29 @@ fn execute(child: &Child<'_>) -> (Step, c_int) {
         }
     }
     (Step::Exec, worst)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_program_text_of_files_is_let_go() {
+        let text = "55aea4e50000-55aea5253000 r-xp 0016f000 fe:00 123   /usr/bin/glovebox";
+        assert_eq!(text_range(text), Some((0x55ae_a4e5_0000, 0x55ae_a525_3000)));
+        for other in [
+            "55aea5253000-55aea5282000 r--p 00571000 fe:00 123   /usr/bin/glovebox",
+            "7ffd47fd5000-7ffd47fd7000 r-xp 00000000 00:00 0     [vdso]",
+            "7ff788b33000-7ff788c89000 rwxp 00000000 00:00 0",
+            "",
+        ] {
+            assert_eq!(text_range(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_process_goes_on_without_its_text_mapped() {
+        release_text();
+        assert_eq!(text_range("nonsense"), None);
+    }
 }

@@ -12,12 +12,13 @@ use std::{
 
 use glovebox_proto::StartRun;
 use prost::Message;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
 
-use crate::sys;
+use crate::{IDLE, sys};
 
 /// An asked-for command is never larger than this; the kernel's own limit on arguments is of the same order.
 pub(crate) const MAX_REQUEST: usize = 1024 * 1024;
@@ -57,7 +58,9 @@ pub struct Identity {
 pub fn serve(socket: OwnedFd, identity: Identity) {
     let mut stack = sys::stack();
     let mut buffer = vec![0; MAX_REQUEST];
-    while let Ok(Some((length, stdio))) = receive(&socket, &mut buffer) {
+    loop {
+        wait_for_request(&socket);
+        let Ok(Some((length, stdio))) = receive(&socket, &mut buffer) else { return };
         let answer = match start(&buffer[..length], &stdio, identity, &mut stack) {
             Ok(pid) => [pid, 0, 0],
             Err((step, errno)) => [0, step as i32, errno],
@@ -66,6 +69,14 @@ pub fn serve(socket: OwnedFd, identity: Identity) {
         if rustix::io::write(&socket, &bytes).is_err() {
             return;
         }
+    }
+}
+
+/// Waits for something to read, and rests when nothing comes for a while.
+fn wait_for_request(socket: &OwnedFd) {
+    let limit = Timespec { tv_sec: 0, tv_nsec: IDLE.as_nanos() as i64 };
+    if poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&limit)) == Ok(0) {
+        crate::rest();
     }
 }
 

@@ -17,7 +17,7 @@ use glovebox_core::{
 use tokio::net::UnixStream;
 
 use crate::{
-    cgroup::{Cgroups, Groups},
+    cgroup::Cgroups,
     changes::{self, Layers},
     launcher, owner,
     plan::{Answer, Counted, Order, Plan, PlannedMount},
@@ -54,7 +54,7 @@ struct Made {
     /// Becomes readable when a host folder has outgrown the disk limit.
     watch: Option<OwnedFd>,
     guest_pid: i32,
-    groups: Groups,
+    group: String,
 }
 
 impl NativeBackend {
@@ -188,11 +188,10 @@ impl Backend for NativeBackend {
         };
         let mut fds = fds.into_iter();
         let store = fds.next().ok_or_else(|| Error::new(ErrorCode::Internal, "the launcher's answer is not whole"))?;
-        let groups = self.cgroups()?.named(&group);
         let isolation = Isolation::from_checks(|layer| present.contains(&layer));
         let mut all = self.held();
         let held = all.get_mut(&id).ok_or_else(|| gone(id))?;
-        held.made = Some(Made { store, watch: fds.next(), guest_pid, groups });
+        held.made = Some(Made { store, watch: fds.next(), guest_pid, group });
         if let Some(layer) = held.required.iter().find(|layer| !isolation.has(**layer)) {
             let message = format!("the layer {layer} was asked for and is missing");
             return Err(Error::new(ErrorCode::LayerMissing, message));
@@ -204,7 +203,8 @@ impl Backend for NativeBackend {
         let all = self.held();
         let made = all.get(&id).and_then(|held| held.made.as_ref()).ok_or_else(|| gone(id))?;
         let store = store::fullness(made.store.as_fd()).map_err(host_io)?;
-        Ok(evidence(made.groups.count(made.guest_pid), store))
+        let groups = self.cgroups()?.named(&made.group);
+        Ok(evidence(groups.count(made.guest_pid), store))
     }
 
     async fn changes(&self, id: SandboxId) -> Result<ChangeSet> {

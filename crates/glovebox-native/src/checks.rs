@@ -14,7 +14,7 @@ use crate::{
     plan::Report,
 };
 
-/// Checks every layer of a new sandbox.
+/// Checks every layer of a new sandbox. Says which are there, and the zygote's process id.
 pub(crate) fn present(
     guest: Pid,
     host: &HostNamespaces,
@@ -23,16 +23,16 @@ pub(crate) fn present(
     host_network: bool,
     user: u32,
     report: &Report,
-) -> Vec<Layer> {
+) -> (Vec<Layer>, Option<i32>) {
     let guest = guest.as_raw_nonzero().get();
     // Every command descends from the zygote and inherits what it has.
     let found = groups.processes(Side::Run).into_iter().find_map(zygote_status);
-    let (zygote, status) = found.map_or((None, String::new()), |(pid, status)| (Some(pid), status));
-    let in_groups = zygote.is_some_and(|pid| groups.hold(Side::Run, pid)) && groups.hold(Side::Guest, guest);
-    let zygote = zygote.unwrap_or(guest);
+    let (found, status) = found.map_or((None, String::new()), |(pid, status)| (Some(pid), status));
+    let in_groups = found.is_some_and(|pid| groups.hold(Side::Run, pid)) && groups.hold(Side::Guest, guest);
+    let zygote = found.unwrap_or(guest);
     let users = fs::read_to_string(format!("/proc/{guest}/uid_map")).unwrap_or_default();
     let is_own = |name: &str, pid: i32| host.differs(name, pid);
-    Layer::ALL
+    let present = Layer::ALL
         .iter()
         .copied()
         .filter(|layer| match layer {
@@ -58,7 +58,8 @@ pub(crate) fn present(
             Layer::UnprivilegedUser => user != 0,
             _ => false,
         })
-        .collect()
+        .collect();
+    (present, found)
 }
 
 /// A process's status, if it is the zygote: the one whose id inside is 2.

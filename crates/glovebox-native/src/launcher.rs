@@ -20,14 +20,15 @@ use std::{
     io,
     mem::MaybeUninit,
     os::fd::{AsFd, OwnedFd},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use glovebox_core::SandboxId;
+use glovebox_guest::IDLE;
 use libc::sock_filter;
 use rustix::{
     event::{Timespec, epoll},
-    process::{Pid, Signal, pidfd_send_signal},
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
 };
 
 use crate::{
@@ -66,6 +67,8 @@ struct Live {
     exited: bool,
     /// Who waits for the end.
     ending: Vec<OwnedFd>,
+    /// The zygote, which is killed along so that it does not end only after the guest.
+    zygote: Option<OwnedFd>,
     /// Whether the end was asked for.
     destroy: bool,
     /// What was counted when the end was asked for.
@@ -139,14 +142,22 @@ fn watch_for(events: &OwnedFd, what: impl AsFd, number: u64) -> io::Result<()> {
 impl Launcher {
     /// Serves until the caller is gone.
     fn serve(&mut self) -> io::Result<()> {
+        let mut rested = false;
         loop {
             let mut space = [MaybeUninit::<epoll::Event>::uninit(); 32];
-            let timeout = self.look_at_memory();
+            let until_look = self.look_at_memory();
+            let wait = if rested { until_look } else { Some(until_look.map_or(IDLE, |wait| wait.min(IDLE))) };
+            let timeout =
+                wait.map(|wait| Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() });
             let numbers: Vec<u64> = match epoll::wait(&self.events, &mut space, timeout.as_ref()) {
                 Ok((events, _)) => events.iter().map(|event| event.data.u64()).collect(),
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
+            if numbers.is_empty() && !rested && wait == Some(IDLE) {
+                glovebox_guest::rest();
+            }
+            rested = numbers.is_empty() && (rested || wait == Some(IDLE));
             for number in numbers {
                 let sandbox = number >> 2;
                 match number & 3 {
@@ -245,6 +256,7 @@ impl Launcher {
             ending: Vec::new(),
             destroy: false,
             counted: None,
+            zygote: None,
         };
         Ok((live, report, watch))
     }
@@ -294,8 +306,9 @@ impl Launcher {
                 return self.give_up(number, failure, pending.reply);
             }
         };
-        let present =
+        let (present, zygote) =
             checks::present(live.pid, &self.host, &live.groups, live.mapped, live.host_network, live.user, &report);
+        live.zygote = zygote.and_then(|pid| handle_on(pid, &live.groups));
         let group = live.groups.name().to_owned();
         let answer = Answer::Created { guest_pid: live.pid.as_raw_nonzero().get(), group, present };
         let mut fds = vec![live.store.as_fd()];
@@ -357,7 +370,7 @@ impl Launcher {
     }
 
     /// Looks at the memory of every sandbox whose time has come. Says how long it is until the next one's.
-    fn look_at_memory(&mut self) -> Option<Timespec> {
+    fn look_at_memory(&mut self) -> Option<Duration> {
         let now = Instant::now();
         let mut soonest: Option<Instant> = None;
         for live in self.sandboxes.values_mut().filter(|live| !live.exited) {
@@ -368,8 +381,7 @@ impl Launcher {
             }
             soonest = [soonest, watch.next()].into_iter().flatten().min();
         }
-        let wait = soonest?.saturating_duration_since(now);
-        Some(Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) })
+        Some(soonest?.saturating_duration_since(now))
     }
 
     /// Ends every sandbox, because nobody is left who could want one.
@@ -402,7 +414,16 @@ fn send_mounts(report: &OwnedFd, store: &OwnedFd, trees: &[Tree]) -> io::Result<
     wire::send(report, &MountOrders { targets }, &fds)
 }
 
+/// A descriptor of a process that is still in the commands' group once it is open, so that no recycled id is meant.
+fn handle_on(pid: i32, groups: &Groups) -> Option<OwnedFd> {
+    let handle = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+    groups.hold(Side::Run, pid).then_some(handle)
+}
+
 /// Ends the guest; the kernel then ends every process of its namespace.
 fn end(live: &Live) {
+    if let Some(zygote) = &live.zygote {
+        let _ = pidfd_send_signal(zygote, Signal::KILL);
+    }
     let _ = pidfd_send_signal(&live.process, Signal::KILL);
 }

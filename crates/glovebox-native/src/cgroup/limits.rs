@@ -1,6 +1,6 @@
 //! Limits as the kernel's files take them.
 
-use std::{fs, io, path::Path};
+use std::{io, path::Path};
 
 use super::{Controller, Hierarchy, Side, Version};
 
@@ -47,7 +47,7 @@ impl GroupLimits {
 impl Numbers {
     /// Writes the limits that a hierarchy's controllers hold.
     pub(super) fn write(&self, hierarchy: &Hierarchy, group: &Path) -> io::Result<()> {
-        let put = |file: &str, value: String| fs::write(group.join(file), value);
+        let put = |file: &str, value: String| write_file(&group.join(file), &value);
         // Swap has its own accounting, which a kernel may lack; then there is no file, and no swap to limit by it.
         let put_if_there = |file: &str, value: String| match put(file, value) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -74,4 +74,12 @@ impl Numbers {
         }
         Ok(())
     }
+}
+
+/// Writes one of the kernel's files. Unlike an ordinary file it is neither created nor cut.
+fn write_file(path: &Path, value: &str) -> io::Result<()> {
+    use rustix::fs::{Mode, OFlags};
+    let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(&file, value.as_bytes())?;
+    Ok(())
 }
