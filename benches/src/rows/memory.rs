@@ -1,5 +1,7 @@
 //! Memory of an idle sandbox: its guest with the zygote, and the launcher that keeps it.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use glovebox_core::SandboxSpec;
 
@@ -34,10 +36,14 @@ pub(super) fn measure(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Makes a sandbox, uses it once, and weighs it: MiB of the processes inside, MiB of the launcher.
+/// How long a sandbox has nothing to do before it is weighed: idle is what it is then.
+const REST: Duration = Duration::from_millis(300);
+
+/// Makes a sandbox, uses it once, leaves it alone, and weighs it: MiB of the processes inside, MiB of the launcher.
 async fn idle(bench: &Bench) -> Result<(f64, f64)> {
     let sandbox = bench.engine.create(SandboxSpec::default()).await?;
     succeeded(&sandbox.run(true_request()?).await?)?;
+    tokio::time::sleep(REST).await;
     let guest = bench.backend.guest_pid(sandbox.id()).context("the guest has no process")?;
     let mut inside = 0;
     for pid in with_descendants(guest)? {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use glovebox_proto::{bound, path};
 use h2::{RecvStream, server::SendResponse};
 use http::{Request, Response, StatusCode};
-use tokio::{io::unix::AsyncFd, net::UnixStream, sync::Mutex, task::LocalSet};
+use tokio::{io::unix::AsyncFd, net::UnixStream, runtime::Runtime, sync::Mutex, task::LocalSet};
 
 use crate::{files, reaper::Reaper, run, sys};
 
@@ -32,10 +32,22 @@ pub(crate) struct Guest {
     pub(crate) killing: Mutex<()>,
 }
 
-/// Serves the host until it goes away.
-pub fn serve(sockets: GuestSockets) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    LocalSet::new().block_on(&runtime, serve_connection(sockets))
+/// A guest's server, ready to serve. Making one takes time that a guest has while others prepare its sandbox.
+#[derive(Debug)]
+pub struct Server {
+    runtime: Runtime,
+}
+
+impl Server {
+    /// Makes the server, before there is anything to serve.
+    pub fn new() -> io::Result<Self> {
+        Ok(Server { runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()? })
+    }
+
+    /// Serves the host until it goes away.
+    pub fn serve(self, sockets: GuestSockets) -> io::Result<()> {
+        LocalSet::new().block_on(&self.runtime, serve_connection(sockets))
+    }
 }
 
 async fn serve_connection(sockets: GuestSockets) -> io::Result<()> {

@@ -72,15 +72,18 @@ impl NativeBackend {
         }
         let (control, theirs) =
             wire::message_pair().map_err(|e| unavailable("no socket for the launcher").because(e))?;
+        let cpus =
+            rustix::thread::sched_getaffinity(None).map_err(|e| unavailable("no CPU").because(io::Error::from(e)))?;
         match sys::fork_with(0).map_err(|e| unavailable("the launcher could not be forked").because(e))? {
             Forked::Child => {
                 // All descriptors of the caller are closed, its own end of the socket included.
                 match sys::keep_only(theirs) {
-                    Ok(control) => launcher::main(control),
+                    Ok(control) => launcher::main(control, cpus),
                     Err(_) => sys::exit_now(1),
                 }
             }
             Forked::Parent { pid, .. } => {
+                sys::send_elsewhere(pid);
                 let cgroups = OnceLock::new();
                 let launcher_pid = pid.as_raw_nonzero().get();
                 Ok(NativeBackend { control, launcher_pid, cgroups, sandboxes: Mutex::default() })

@@ -2,7 +2,7 @@
 //!
 //! Theory of operation. A sandbox has two groups side by side in every hierarchy that is used: `….run` for its
 //! commands, with the limits, and `….guest` for our own process inside, so that a workload at its limit can neither
-//! kill nor starve it (where memory and processes have hierarchies of their own, `….guest` is only in those). All groups lie directly below one folder `glovebox` of the hierarchy's root, and their names
+//! kill nor starve it (where controllers have hierarchies of their own, only in that of memory: what a guest may fork is limited otherwise). All groups lie directly below one folder `glovebox` of the hierarchy's root, and their names
 //! begin with the id of the launcher that made them; its lock file tells whether it still lives (see `owner`).
 //! The zygote joins by writing `0` to descriptors that were opened here, by root, before it was forked: the kernel checks
 //! the opener's rights, so it needs none. The launcher moves the guest.
@@ -115,7 +115,7 @@ impl Cgroups {
 impl Hierarchy {
     /// Whether a side has a group here.
     fn has(&self, side: Side) -> bool {
-        side == Side::Run || self.controllers.iter().any(|c| matches!(c, Controller::Memory | Controller::Pids))
+        side == Side::Run || self.controllers.contains(&Controller::Memory)
     }
 
     fn folder(&self) -> PathBuf {

@@ -29,6 +29,7 @@ use libc::sock_filter;
 use rustix::{
     event::{Timespec, epoll},
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+    thread::CpuSet,
 };
 
 use crate::{
@@ -89,6 +90,8 @@ struct Launcher {
     cgroups: Cgroups,
     image: HostImage,
     filter: Vec<sock_filter>,
+    /// The CPUs that the caller may use.
+    cpus: CpuSet,
     host: HostNamespaces,
     sandboxes: BTreeMap<u64, Live>,
     next: u64,
@@ -96,8 +99,8 @@ struct Launcher {
 }
 
 /// The launcher's life. Never returns to the caller's code.
-pub(crate) fn main(control: OwnedFd) -> ! {
-    let code = match prepare(control) {
+pub(crate) fn main(control: OwnedFd, cpus: CpuSet) -> ! {
+    let code = match prepare(control, cpus) {
         Ok(mut launcher) => {
             let served = launcher.serve();
             launcher.end_everything();
@@ -109,7 +112,7 @@ pub(crate) fn main(control: OwnedFd) -> ! {
     sys::exit_now(code)
 }
 
-fn prepare(control: OwnedFd) -> io::Result<Launcher> {
+fn prepare(control: OwnedFd, cpus: CpuSet) -> io::Result<Launcher> {
     sys::clean_slate("glovebox-launcher")?;
     sys::ignore_group_signals();
     sys::schedule_as_usual()?;
@@ -121,6 +124,7 @@ fn prepare(control: OwnedFd) -> io::Result<Launcher> {
     owner.collect_garbage(&cgroups)?;
     let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     watch_for(&events, &control, CONTROL)?;
+    sys::allow_all_cpus(&cpus);
     Ok(Launcher {
         control,
         events,
@@ -128,6 +132,7 @@ fn prepare(control: OwnedFd) -> io::Result<Launcher> {
         cgroups,
         image: HostImage::detect(),
         filter: seccomp::compile(),
+        cpus,
         host: HostNamespaces::own(),
         sandboxes: BTreeMap::new(),
         next: 1,
@@ -213,11 +218,13 @@ impl Launcher {
                 doors,
                 plan: plan.clone(),
                 filter: std::mem::take(&mut self.filter),
+                cpus: self.cpus,
             }),
             Forked::Parent { pid, pidfd } => (pid, pidfd),
         };
         // Whatever fails from here on must take the new process along.
         let guard = KillOnDrop::new(process);
+        sys::send_elsewhere(pid);
         drop((guest_report, doors, channel));
         let map = idmap::plain_map(base);
         step("write the id maps", idmap::write_maps(pid, &map, &map))?;

@@ -5,7 +5,14 @@
 //! it forked do not hold it for a moment longer. Everything a launcher leaves outside its own process carries its id
 //! in its name, so whoever can take the lock may remove all of it, and nobody is taken for dead who is not.
 
-use std::{fs, io, os::fd::OwnedFd, path::PathBuf};
+use std::{
+    fs, io,
+    os::{
+        fd::OwnedFd,
+        unix::fs::{DirBuilderExt, MetadataExt},
+    },
+    path::PathBuf,
+};
 
 use rustix::{
     fs::{FlockOperation, Mode, OFlags, fcntl_lock},
@@ -29,8 +36,8 @@ pub(crate) struct Owner {
 impl Owner {
     /// Registers a new launcher.
     pub(crate) fn register() -> io::Result<Self> {
-        fs::create_dir_all(FOLDER)?;
-        fs::create_dir_all(SCRATCH)?;
+        make_private(FOLDER)?;
+        make_private(SCRATCH)?;
         let mut bytes = [0u8; 8];
         rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
         let name = format!("{:016x}", u64::from_le_bytes(bytes));
@@ -57,6 +64,17 @@ impl Owner {
     pub(crate) fn unregister(self) {
         let _ = fs::remove_file(path(&self.name));
     }
+}
+
+/// Makes a folder that only its owner can enter, and what is missing on the way to it. One that somebody else made, or
+/// that others can write, is not trusted.
+fn make_private(folder: &str) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let found = fs::symlink_metadata(folder)?;
+    if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{folder} can be written by others")));
+    }
+    Ok(())
 }
 
 fn path(name: &str) -> PathBuf {

@@ -34,11 +34,12 @@ mod zygote;
 
 use std::{
     io,
-    os::fd::{AsRawFd, IntoRawFd, OwnedFd},
+    os::fd::{AsRawFd, OwnedFd},
 };
 
-use glovebox_guest::GuestSockets;
+use glovebox_guest::{GuestSockets, Server};
 use libc::sock_filter;
+use rustix::thread::CpuSet;
 
 use crate::{
     plan::{Failure, GuestReport, MountOrders, Plan, Report, step},
@@ -55,15 +56,17 @@ pub(crate) struct Inside {
     pub(crate) doors: OwnedFd,
     pub(crate) plan: Plan,
     pub(crate) filter: Vec<sock_filter>,
+    /// The CPUs that commands may use.
+    pub(crate) cpus: CpuSet,
 }
 
 /// The guest's life.
 pub(crate) fn main(inside: Inside) -> ! {
     let launcher = inside.launcher.as_raw_fd();
     match set_up(inside) {
-        Ok(sockets) => {
+        Ok((server, sockets)) => {
             // The connection ends when the host goes away; a sandbox without a host has no reason to live.
-            let _ = glovebox_guest::serve(sockets);
+            let _ = server.serve(sockets);
             sys::exit_now(0)
         }
         Err(failure) => {
@@ -73,34 +76,33 @@ pub(crate) fn main(inside: Inside) -> ! {
     }
 }
 
-fn set_up(inside: Inside) -> Result<GuestSockets, Failure> {
-    let Inside { launcher, channel, doors, plan, filter } = inside;
+fn set_up(inside: Inside) -> Result<(Server, GuestSockets), Failure> {
+    let Inside { launcher, channel, doors, plan, filter, cpus } = inside;
     // Nothing of the launcher's is kept open, so that each side sees when the other is gone; and a launcher that dies
     // takes the guest along from the first moment.
     let mut keep = [launcher.as_raw_fd(), channel.as_raw_fd(), doors.as_raw_fd()];
     keep.sort_unstable();
     step("close the launcher's descriptors", sys::close_all_but(&keep))?;
     step("die with the launcher", sys::die_with_parent())?;
-    // These are closed by number in the end, or used for a last word, so their owners must not close them.
+    // When a step fails, the launcher still hears the last word on this socket, so its owner must not close it.
     let launcher = std::mem::ManuallyDrop::new(launcher);
-    let channel = channel.into_raw_fd();
     sys::set_name("glovebox-guest");
-    let zygote = step("start the zygote", zygote::start(&plan, &filter, doors))?;
+    let zygote = step("start the zygote", zygote::start(&plan, &filter, doors, &cpus))?;
+    let server = step("make the server", Server::new())?;
     let trees = step("receive the mounts", receive_mounts(&launcher))?;
     step("become root inside", sys::become_root())?;
     step("make a keyring", sys::new_session_keyring())?;
     step("set the host name", name_host())?;
     let masked_proc = root::assemble(trees)?;
+    sys::allow_all_cpus(&cpus);
     zygote.release()?;
     privileges::drop_for_guest(&plan)?;
     step("install the filter", sys::install_filter(&filter))?;
     let inner = zygote.report()?;
     let report = Report { keyring: inner.keyring, masked_proc, ..inner };
     step("report", wire::send(&*launcher, &GuestReport::Ready(report), &[]))?;
-    let mut keep = [channel, zygote.socket];
-    keep.sort_unstable();
-    step("close descriptors", sys::close_all_but(&keep))?;
-    Ok(GuestSockets { channel: sys::adopt(channel), zygote: sys::adopt(zygote.socket), zygote_pid: zygote.pid })
+    drop(std::mem::ManuallyDrop::into_inner(launcher));
+    Ok((server, GuestSockets { channel, zygote: zygote.socket, zygote_pid: zygote.pid }))
 }
 
 fn name_host() -> io::Result<()> {

@@ -1,11 +1,18 @@
 //! Giving up what is no longer needed.
 
-use rustix::thread::{CapabilitySet, CapabilitySets};
+use rustix::{
+    process::{Resource, Rlimit, setrlimit},
+    thread::{CapabilitySet, CapabilitySets},
+};
 
 use crate::{
     plan::{Failure, Plan, step},
     sys,
 };
+
+/// Processes of root inside: the guest and the zygote, and nothing else. Commands are forked by the zygote, which does not
+/// have this limit.
+const GUEST_PROCESSES: u64 = 2;
 
 /// No kernel has more capabilities than this.
 const CAPABILITIES: u32 = 64;
@@ -13,6 +20,8 @@ const CAPABILITIES: u32 = 64;
 /// The guest keeps the right to signal commands. Its file accesses become those of the commands, so that it can never
 /// be talked into opening what they could not.
 pub(super) fn drop_for_guest(plan: &Plan) -> Result<(), Failure> {
+    let forks = Rlimit { current: Some(GUEST_PROCESSES), maximum: Some(GUEST_PROCESSES) };
+    step("limit the guest's processes", setrlimit(Resource::Nproc, forks))?;
     step("take the commands' id for files", sys::set_file_ids(plan.uid, plan.gid))?;
     drop_capabilities(CapabilitySet::KILL)?;
     // Changes of ids have cleared this, so it is set once more.

@@ -13,7 +13,7 @@ use libc::sock_filter;
 use rustix::{
     fs::{Mode, OFlags},
     process::{Resource, Rlimit, getrlimit, setrlimit},
-    thread::{LinkNameSpaceType, move_into_link_name_space},
+    thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space},
 };
 
 use super::privileges;
@@ -32,14 +32,15 @@ const USUAL_UMASK: Mode = Mode::WGRP.union(Mode::WOTH);
 /// The guest's handle on the zygote.
 pub(super) struct Zygote {
     pub(super) pid: i32,
-    pub(super) socket: RawFd,
+    pub(super) socket: OwnedFd,
 }
 
 /// Forks the zygote. It makes the network, joins its groups and then waits.
-pub(super) fn start(plan: &Plan, filter: &[sock_filter], doors: OwnedFd) -> io::Result<Zygote> {
+pub(super) fn start(plan: &Plan, filter: &[sock_filter], doors: OwnedFd, cpus: &CpuSet) -> io::Result<Zygote> {
     let (guest, zygote) = wire::message_pair()?;
     match sys::fork_with(0)? {
         Forked::Child => {
+            sys::allow_all_cpus(cpus);
             let socket = zygote.into_raw_fd();
             match set_up(socket, plan, filter, doors) {
                 Ok(()) => serve(sys::adopt(socket), Identity { uid: plan.uid, gid: plan.gid }),
@@ -47,15 +48,14 @@ pub(super) fn start(plan: &Plan, filter: &[sock_filter], doors: OwnedFd) -> io::
             }
             sys::exit_now(1)
         }
-        Forked::Parent { pid, .. } => Ok(Zygote { pid: pid.as_raw_nonzero().get(), socket: guest.into_raw_fd() }),
+        Forked::Parent { pid, .. } => Ok(Zygote { pid: pid.as_raw_nonzero().get(), socket: guest }),
     }
 }
 
 impl Zygote {
     /// Lets the zygote go on, now that the root is in place, and joins the network namespace that it made.
     pub(super) fn release(&self) -> Result<(), Failure> {
-        let socket = std::mem::ManuallyDrop::new(sys::adopt(self.socket));
-        step("release the zygote", wire::send(&*socket, &(), &[]))?;
+        step("release the zygote", wire::send(&self.socket, &(), &[]))?;
         let (_, network) = self.hear()?;
         for namespace in network {
             let kind = Some(LinkNameSpaceType::Network);
@@ -70,8 +70,7 @@ impl Zygote {
     }
 
     fn hear(&self) -> Result<(Report, Vec<OwnedFd>), Failure> {
-        let socket = std::mem::ManuallyDrop::new(sys::adopt(self.socket));
-        match step("hear from the zygote", wire::receive::<GuestReport>(&*socket))? {
+        match step("hear from the zygote", wire::receive::<GuestReport>(&self.socket))? {
             Some((GuestReport::Ready(report), fds)) => Ok((report, fds)),
             Some((GuestReport::Failed(failure), _)) => Err(failure),
             None => Err(Failure { step: "hear from the zygote".into(), errno: libc::EPIPE }),

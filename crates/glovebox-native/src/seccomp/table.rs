@@ -4,7 +4,7 @@
 use super::{Check, Listed};
 
 /// No number above this one is known.
-pub(super) const HIGHEST: u32 = 512;
+pub(super) const HIGHEST: usize = 512;
 
 macro_rules! calls {
     ($($name:ident)*) => { &[$(libc::$name),*] };

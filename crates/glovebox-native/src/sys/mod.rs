@@ -1,6 +1,7 @@
 //! System calls that no crate of the field wraps. All `unsafe` of the native backend is below this folder.
 #![allow(unsafe_code)]
 
+mod cpus;
 mod memory;
 
 use std::{
@@ -12,6 +13,7 @@ use std::{
 use rustix::process::Pid;
 use tokio::io::{Interest, unix::AsyncFd};
 
+pub(crate) use cpus::{allow_all_cpus, send_elsewhere};
 pub(crate) use memory::{clean_slate, set_name};
 
 /// Arguments of `clone3`, as the kernel defines them.
