@@ -4,8 +4,8 @@
 //! commands, with the limits, and `….guest` for our own process inside, so that a workload at its limit can neither
 //! kill nor starve it (where controllers have hierarchies of their own, only in that of memory: what a guest may fork is limited otherwise). All groups lie directly below one folder `glovebox` of the hierarchy's root, and their names
 //! begin with the id of the launcher that made them; its lock file tells whether it still lives (see `owner`).
-//! The zygote joins by writing `0` to descriptors that were opened here, by root, before it was forked: the kernel checks
-//! the opener's rights, so it needs none. The launcher moves the guest.
+//! Guest and zygote join by writing `0` to descriptors that were opened here, by root: the kernel checks the opener's
+//! rights, so a process inside needs none.
 
 mod evidence;
 mod limits;
@@ -17,10 +17,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::{
-    fs::{Mode, OFlags},
-    process::Pid,
-};
+use rustix::fs::{Mode, OFlags};
+
+use crate::sys;
 
 pub(crate) use evidence::MemoryFiles;
 pub(crate) use limits::GroupLimits;
@@ -67,12 +66,12 @@ pub(crate) struct Cgroups {
 impl Cgroups {
     /// Looks at what is mounted, and makes our folder in each hierarchy that has a controller we use.
     pub(crate) fn detect() -> io::Result<Self> {
-        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+        let mounts = sys::read_small("/proc/self/mountinfo")?;
         let mut hierarchies = parse_mounts(&mounts);
         let on_one: Vec<Controller> =
             hierarchies.iter().filter(|h| h.version == Version::One).flat_map(|h| h.controllers.clone()).collect();
         for hierarchy in hierarchies.iter_mut().filter(|h| h.version == Version::Two) {
-            let there = fs::read_to_string(hierarchy.mount.join("cgroup.controllers")).unwrap_or_default();
+            let there = sys::read_small(hierarchy.mount.join("cgroup.controllers")).unwrap_or_default();
             hierarchy.controllers = CONTROLLERS
                 .iter()
                 .filter(|(c, name)| !on_one.contains(c) && there.split_ascii_whitespace().any(|word| word == *name))
@@ -173,22 +172,15 @@ impl Groups {
         &self.name
     }
 
-    /// Moves a process into all groups of a side.
-    pub(crate) fn admit(&self, side: Side, pid: Pid) -> io::Result<()> {
-        for door in self.doors(side)? {
-            rustix::io::write(&door, pid.as_raw_nonzero().to_string().as_bytes())?;
-        }
-        Ok(())
-    }
-
-    /// Descriptors by which a process joins all groups of a side.
+    /// Descriptors by which a process that has one thread joins all groups of a side. Version 1 has a file for threads: a
+    /// thread that moves itself by it does not wait for a grace period of the kernel, which takes milliseconds.
     pub(crate) fn doors(&self, side: Side) -> io::Result<Vec<OwnedFd>> {
         self.hierarchies
             .iter()
             .filter(|h| h.has(side))
             .map(|h| {
-                let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-                Ok(rustix::fs::open(self.path(h, side).join("cgroup.procs"), flags, Mode::empty())?)
+                let file = if h.version == Version::One { "tasks" } else { "cgroup.procs" };
+                Ok(rustix::fs::open(self.path(h, side).join(file), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?)
             })
             .collect()
     }
@@ -196,13 +188,13 @@ impl Groups {
     /// The processes of a side, host ids.
     pub(crate) fn processes(&self, side: Side) -> Vec<i32> {
         let first = self.hierarchies.first().map(|h| self.path(h, side).join("cgroup.procs"));
-        let text = first.and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
+        let text = first.and_then(|path| sys::read_small(path).ok()).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
     /// Whether a process is in this side's group of every hierarchy: each line of its own table must end in our name.
     pub(crate) fn hold(&self, side: Side, pid: i32) -> bool {
-        let table = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let table = sys::read_small(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         let group = format!("/{FOLDER}/{}", self.group_name(side));
         let wanted = self.hierarchies.iter().filter(|h| h.has(side)).count();
         wanted > 0 && table.lines().filter(|line| line.ends_with(&group)).count() == wanted

@@ -12,6 +12,7 @@ use crate::{
     cgroup::{Groups, Side},
     mounts::Mapped,
     plan::Report,
+    sys,
 };
 
 /// Checks every layer of a new sandbox. Says which are there, and the zygote's process id.
@@ -30,7 +31,7 @@ pub(crate) fn present(
     let (found, status) = found.map_or((None, String::new()), |(pid, status)| (Some(pid), status));
     let in_groups = found.is_some_and(|pid| groups.hold(Side::Run, pid)) && groups.hold(Side::Guest, guest);
     let zygote = found.unwrap_or(guest);
-    let users = fs::read_to_string(format!("/proc/{guest}/uid_map")).unwrap_or_default();
+    let users = sys::read_small(format!("/proc/{guest}/uid_map")).unwrap_or_default();
     let is_own = |name: &str, pid: i32| host.differs(name, pid);
     let present = Layer::ALL
         .iter()
@@ -64,7 +65,7 @@ pub(crate) fn present(
 
 /// A process's status, if it is the zygote: the one whose id inside is 2.
 fn zygote_status(pid: i32) -> Option<(i32, String)> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = sys::read_small(format!("/proc/{pid}/status")).ok()?;
     let inside = field(&status, "NSpid")?.split_ascii_whitespace().last()?;
     (inside == "2").then_some((pid, status))
 }
@@ -98,7 +99,7 @@ fn is_unprivileged(map: &str) -> bool {
 
 /// Whether the memory in which the kernel finds a process's environment is wiped.
 fn has_nothing_of_the_caller(pid: i32) -> bool {
-    fs::read(format!("/proc/{pid}/environ")).is_ok_and(|bytes| bytes.iter().all(|b| *b == 0))
+    sys::read_small(format!("/proc/{pid}/environ")).is_ok_and(|text| text.bytes().all(|b| b == 0))
 }
 
 fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {

@@ -3,7 +3,7 @@
 //! Never part of it: /home, /root, /var, /etc/ssl/private, and everything of /etc that is not listed here, because
 //! files there may hold passwords or tokens.
 
-use std::{fs, path::Path};
+use std::fs;
 
 /// Folders that are mounted whole, or copied as the links that they are on hosts with a merged /usr.
 const TOP: [&str; 8] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt"];
@@ -46,10 +46,12 @@ impl HostImage {
         for name in TOP {
             image.add(&format!("/{name}"), Add::Mount);
         }
+        let names = names_in("/etc");
         for pattern in ETC_FOLDERS {
             match pattern.strip_suffix('*') {
                 Some(start) => {
-                    names_in("/etc", start).iter().for_each(|name| image.add(&format!("/etc/{name}"), Add::Mount))
+                    let found = names.iter().filter(|name| name.starts_with(start));
+                    found.for_each(|name| image.add(&format!("/etc/{name}"), Add::Mount));
                 }
                 None => image.add(&format!("/etc/{pattern}"), Add::Mount),
             }
@@ -68,7 +70,7 @@ impl HostImage {
             }
         } else if metadata.is_file() && how == Add::Copy && metadata.len() <= LARGEST_COPY {
             self.files.extend(fs::read(path).map(|content| (path.to_owned(), content)));
-        } else if metadata.is_file() || (metadata.is_dir() && !is_empty(Path::new(path))) {
+        } else if metadata.is_file() || metadata.is_dir() {
             self.mounts.push(path.to_owned());
         }
     }
@@ -80,19 +82,11 @@ enum Add {
     Copy,
 }
 
-fn names_in(folder: &str, start: &str) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let mut names: Vec<String> = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| name.starts_with(start))
-        .collect();
+fn names_in(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     names
-}
-
-fn is_empty(folder: &Path) -> bool {
-    fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 /// Files of /etc that are the sandbox's own.

@@ -238,9 +238,7 @@ impl Launcher {
         for mount in &plan.mounts {
             trees.push(mounts::planned(mount, base, plan)?);
         }
-        step("hand over the mounts", send_mounts(&report, &store, &trees))?;
-        // Joining a group is slow on version 1, so it happens while the guest attaches its mounts.
-        step("move the guest to its groups", groups.admit(Side::Guest, pid))?;
+        step("hand over the mounts", send_mounts(&report, &store, &trees, groups))?;
         let (watch, disk_watch) = match plan.writes_to_host() {
             true => {
                 step("watch the disk", watch::start_disk_watch(plan)).map(|(told, life)| (Some(told), Some(life)))?
@@ -415,9 +413,11 @@ fn send_doors(sender: &OwnedFd, groups: &Groups) -> io::Result<()> {
     wire::send(sender, &(), &fds)
 }
 
-fn send_mounts(report: &OwnedFd, store: &OwnedFd, trees: &[Tree]) -> io::Result<()> {
+fn send_mounts(report: &OwnedFd, store: &OwnedFd, trees: &[Tree], groups: &Groups) -> io::Result<()> {
     let targets = std::iter::once("/".to_owned()).chain(trees.iter().map(|tree| tree.target.clone())).collect();
-    let fds: Vec<_> = std::iter::once(store.as_fd()).chain(trees.iter().map(|tree| tree.tree.as_fd())).collect();
+    let doors = groups.doors(Side::Guest)?;
+    let trees = trees.iter().map(|tree| tree.tree.as_fd());
+    let fds: Vec<_> = std::iter::once(store.as_fd()).chain(trees).chain(doors.iter().map(AsFd::as_fd)).collect();
     wire::send(report, &MountOrders { targets }, &fds)
 }
 

@@ -108,7 +108,8 @@ pub(crate) fn step<T>(name: &str, result: Result<T, impl Into<io::Error>>) -> Re
     result.map_err(|error| Failure::new(name, &error.into()))
 }
 
-/// The mounts that the guest attaches; the descriptor of each comes along.
+/// The mounts that the guest attaches. The descriptor of each comes along, and behind them those by which the guest
+/// joins its groups.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct MountOrders {
     /// Where each goes; the first is the root itself.

@@ -3,14 +3,14 @@
 use std::{fs, io, path::PathBuf};
 
 use super::{Controller, Groups, Version};
-use crate::plan::Counted;
+use crate::{plan::Counted, sys};
 
 impl Groups {
     /// Reads the counters. One that the kernel does not have reads as zero. Bytes of storage are counted by the guest's
     /// own process, for itself and all that it reaped.
     pub(crate) fn count(&self, guest: i32) -> Counted {
         let text = |controller, one: &str, two: &str| {
-            self.file(controller, one, two).and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default()
+            self.file(controller, one, two).and_then(|path| sys::read_small(path).ok()).unwrap_or_default()
         };
         let number = |controller, one: &str, two: &str| text(controller, one, two).trim().parse::<u64>().unwrap_or(0);
         let cpu = match self.file(Controller::CpuAccount, "cpuacct.usage", "cpu.stat") {
@@ -55,12 +55,12 @@ pub(crate) struct MemoryFiles {
 impl MemoryFiles {
     /// Memory in use.
     pub(crate) fn usage(&self) -> io::Result<u64> {
-        fs::read_to_string(&self.usage)?.trim().parse().map_err(io::Error::other)
+        sys::read_small(&self.usage)?.trim().parse().map_err(io::Error::other)
     }
 
     /// The part of the memory in use that is cache of files on disk, which the kernel takes back by itself.
     pub(crate) fn cache(&self) -> io::Result<u64> {
-        let stat = fs::read_to_string(&self.stat)?;
+        let stat = sys::read_small(&self.stat)?;
         Ok(match self.version {
             Version::One => keyed(&stat, "total_cache").saturating_sub(keyed(&stat, "total_shmem")),
             Version::Two => keyed(&stat, "file").saturating_sub(keyed(&stat, "shmem")),
@@ -82,7 +82,7 @@ impl MemoryFiles {
 }
 
 fn storage_bytes(process: i32) -> (u64, u64) {
-    let text = fs::read_to_string(format!("/proc/{process}/io")).unwrap_or_default();
+    let text = sys::read_small(format!("/proc/{process}/io")).unwrap_or_default();
     (keyed(&text, "read_bytes:"), keyed(&text, "write_bytes:"))
 }
 

@@ -17,9 +17,10 @@
 //!    |--- doors ---------------------------------------> join groups ….run
 //!    | make store       |                              | wait
 //!    | clone mounts     |                              |
-//!    |--- mounts -----> | become root, keyring, name,  |
-//!    | move guest to    | root, pivot                  |
-//!    | groups ….guest   |------- go -----------------> | become root, keyring, rlimits, Landlock,
+//!    |--- mounts -----> | join groups ….guest, become  |
+//!    |                  | root, keyring, name, root,   |
+//!    |                  | pivot                        |
+//!    |                  |------- go -----------------> | become root, keyring, rlimits, Landlock,
 //!    |                  |<------ in its network ------ | capabilities, filter
 //!    |                  | join network, capabilities,  |
 //!    |                  | filter                       |
@@ -89,7 +90,8 @@ fn set_up(inside: Inside) -> Result<(Server, GuestSockets), Failure> {
     sys::set_name("glovebox-guest");
     let zygote = step("start the zygote", zygote::start(&plan, &filter, doors, &cpus))?;
     let server = step("make the server", Server::new())?;
-    let trees = step("receive the mounts", receive_mounts(&launcher))?;
+    let (trees, doors) = step("receive the mounts", receive_mounts(&launcher))?;
+    step("join the guest's groups", join_groups(doors))?;
     step("become root inside", sys::become_root())?;
     step("make a keyring", sys::new_session_keyring())?;
     step("set the host name", name_host())?;
@@ -110,13 +112,25 @@ fn name_host() -> io::Result<()> {
     Ok(rustix::system::setdomainname(b"(none)")?)
 }
 
+/// Mounts to attach, and descriptors to join groups.
+type MountsAndDoors = (Vec<(String, OwnedFd)>, Vec<OwnedFd>);
+
 /// Waits for the launcher's mounts. Their coming also says that the id maps are written.
-fn receive_mounts(launcher: &OwnedFd) -> io::Result<Vec<(String, OwnedFd)>> {
-    let Some((orders, fds)) = wire::receive::<MountOrders>(launcher)? else {
+fn receive_mounts(launcher: &OwnedFd) -> io::Result<MountsAndDoors> {
+    let Some((orders, mut fds)) = wire::receive::<MountOrders>(launcher)? else {
         return Err(io::ErrorKind::UnexpectedEof.into());
     };
-    if orders.targets.len() != fds.len() {
+    if orders.targets.len() > fds.len() {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    Ok(orders.targets.into_iter().zip(fds).collect())
+    let doors = fds.split_off(orders.targets.len());
+    Ok((orders.targets.into_iter().zip(fds).collect(), doors))
+}
+
+/// Enters groups. The descriptors were opened by the host's root, whose rights count.
+fn join_groups(doors: Vec<OwnedFd>) -> io::Result<()> {
+    for door in doors {
+        rustix::io::write(&door, b"0")?;
+    }
+    Ok(())
 }

@@ -16,7 +16,7 @@ use rustix::{
     thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space},
 };
 
-use super::privileges;
+use super::{join_groups, privileges};
 use crate::{
     plan::{Failure, GuestReport, Plan, Report, step},
     sys::{self, Forked},
@@ -88,6 +88,7 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[sock_filter], doors: OwnedFd) ->
         true => None,
         false => Some(step("make a network namespace", make_network())?),
     };
+    let doors = step("wait for the groups", receive_doors(doors))?;
     step("join the commands' groups", join_groups(doors))?;
     step("hide the groups' paths", sys::unshare(libc::CLONE_NEWCGROUP))?;
     step("wait for the root", wire::receive::<()>(&*owned))?;
@@ -113,13 +114,11 @@ fn make_network() -> io::Result<OwnedFd> {
     Ok(rustix::fs::open("/proc/self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Enters the commands' groups. The descriptors were opened by the host's root, whose rights count.
-fn join_groups(doors: OwnedFd) -> io::Result<()> {
-    let Some(((), doors)) = wire::receive::<()>(&doors)? else { return Err(io::ErrorKind::UnexpectedEof.into()) };
-    for door in doors {
-        rustix::io::write(&door, b"0")?;
+fn receive_doors(socket: OwnedFd) -> io::Result<Vec<OwnedFd>> {
+    match wire::receive::<()>(&socket)? {
+        Some(((), doors)) => Ok(doors),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
     }
-    Ok(())
 }
 
 /// Limits of each process. The hard ones cannot be raised again inside.

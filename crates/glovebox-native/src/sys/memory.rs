@@ -1,11 +1,11 @@
 //! Wiping what a forked process holds of its caller: command line and environment.
 
-use std::{ffi::CString, fs, io};
+use std::{ffi::CString, io};
 
 /// Empties this process's environment and overwrites the memory in which the kernel finds command line and
 /// environment, so that `/proc/PID/cmdline` and `/proc/PID/environ` of it and of all its forks tell nothing.
 pub(crate) fn clean_slate(name: &str) -> io::Result<()> {
-    let stat = fs::read_to_string("/proc/self/stat")?;
+    let stat = super::read_small("/proc/self/stat")?;
     let (_, fields) = stat.rsplit_once(") ").ok_or(io::ErrorKind::InvalidData)?;
     // The field after the name is the third of proc(5), so field n is at n - 3.
     let field = |n: usize| fields.split(' ').nth(n - 3).and_then(|f| f.trim().parse::<usize>().ok()).unwrap_or(0);
