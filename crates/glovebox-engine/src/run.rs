@@ -345,11 +345,12 @@ impl Driver {
                     self.watched_disk = kind == LimitKind::Disk;
                     self.kill().await?;
                 }
-                permit = events.reserve(), if waiting.is_some() => match (permit, waiting.take()) {
-                    (Ok(permit), Some(event)) => permit.send(event),
-                    // The caller dropped the run; the cancel branch sees it too.
-                    _ => {}
-                },
+                permit = events.reserve(), if waiting.is_some() => {
+                    // Without a permit the caller has dropped the run, which the cancel branch sees too.
+                    if let (Ok(permit), Some(event)) = (permit, waiting.take()) {
+                        permit.send(event);
+                    }
+                }
                 frame = receiving.next(), if waiting.is_none() => match frame? {
                     Some(frame) => match frame.kind {
                         FrameKind::Stdout => waiting = Some(self.output(frame, Event::Stdout).await?),

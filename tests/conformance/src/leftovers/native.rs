@@ -79,7 +79,7 @@ fn processes_of(own: i32, launcher: i32, owner: &str) -> Vec<String> {
         .collect()
 }
 
-fn all_processes() -> Vec<Process> {
+pub(super) fn all_processes() -> Vec<Process> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| read_process(entry.file_name().to_str()?.parse().ok()?)).collect()
 }

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::native::{LAUNCHERS, glovebox_groups, read_process};
+use super::native::{LAUNCHERS, all_processes, glovebox_groups, read_process};
 
 /// Control groups, processes, lock files and mounts that no living owner answers for.
 pub(crate) fn orphaned_things() -> BTreeSet<String> {
@@ -23,6 +23,7 @@ pub(crate) fn orphaned_things() -> BTreeSet<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut things = BTreeSet::new();
     things.extend(groups.iter().flat_map(|group| processes_in(group)));
+    things.extend(orphaned_processes());
     things.extend(groups.iter().map(|group| format!("control group {}", group.display())));
     things.extend(locks.filter(|lock| is_orphaned(lock)).map(|lock| format!("file {}", lock.display())));
     things.extend(
@@ -33,6 +34,16 @@ pub(crate) fn orphaned_things() -> BTreeSet<String> {
             .map(|place| format!("mount at {place}")),
     );
     things
+}
+
+/// Processes of ours that lost whom they belong to. They need not be in any group: one that is stuck before it joins its
+/// group is the hardest to find otherwise.
+fn orphaned_processes() -> Vec<String> {
+    const NAMES: [&str; 4] = ["glovebox-launch", "glovebox-guest", "glovebox-zygote", "glovebox-watch"];
+    let ancestors = ancestors();
+    let processes = all_processes().into_iter();
+    let orphans = processes.filter(|p| NAMES.contains(&p.name.as_str()) && ancestors.contains(&p.parent));
+    orphans.map(|process| format!("process {} ({})", process.pid, process.name)).collect()
 }
 
 fn processes_in(group: &Path) -> Vec<String> {
