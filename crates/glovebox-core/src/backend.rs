@@ -28,6 +28,10 @@ pub struct Features {
     pub disk_limit: bool,
     /// The image `host` can be used.
     pub host_image: bool,
+    /// Programs can set extended attributes on what they write.
+    pub user_xattrs: bool,
+    /// With the host's network, the host's abstract sockets are still out of reach.
+    pub scoped_sockets: bool,
     /// Processes of several runs in one sandbox are told apart by the kernel, so that ending one run ends all of it,
     /// daemons in sessions of their own included, and nothing of the others.
     pub run_groups: bool,

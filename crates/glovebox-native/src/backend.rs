@@ -154,6 +154,8 @@ impl Backend for NativeBackend {
             network_full: true,
             disk_limit: true,
             host_image: true,
+            user_xattrs: sys::tmpfs_has_user_xattrs(),
+            scoped_sockets: sys::landlock_version() >= 6,
             // Comes with groups for each run.
             run_groups: false,
         })

@@ -233,10 +233,13 @@ impl Launcher {
         step("open the groups", send_doors(&door_sender, groups))?;
         let store = store::make(plan, &self.image, base)?;
         let namespace = step("open the user namespace", idmap::namespace_of(pid))?;
-        let (mut trees, mapped) = mounts::image(&self.image.mounts, namespace.as_fd())?;
-        let store = self.add_workspace(plan, base, store, &mut trees)?;
-        for mount in &plan.mounts {
-            trees.push(mounts::planned(mount, base, plan)?);
+        let (mut trees, mut mapped) = mounts::image(&self.image.mounts, namespace.as_fd())?;
+        let direct = plan.workspace.iter().filter(|_| !plan.workspace_overlay);
+        let store = self.add_overlay(plan, base, store, &mut trees)?;
+        for mount in direct.chain(&plan.mounts) {
+            let (tree, how) = mounts::planned(mount, base, plan)?;
+            mapped = mapped.and(how);
+            trees.push(tree);
         }
         step("hand over the mounts", send_mounts(&report, &store, &trees, groups))?;
         let (watch, disk_watch) = match plan.writes_to_host() {
@@ -266,18 +269,15 @@ impl Launcher {
         Ok((live, report, watch))
     }
 
-    fn add_workspace(
+    /// Puts an overlay over the workspace, if the plan wants one. The store comes back as a new descriptor then.
+    fn add_overlay(
         &mut self,
         plan: &Plan,
         base: u32,
         store: OwnedFd,
         trees: &mut Vec<Tree>,
     ) -> Result<OwnedFd, Failure> {
-        let Some(workspace) = &plan.workspace else { return Ok(store) };
-        if !plan.workspace_overlay {
-            trees.push(mounts::planned(workspace, base, plan)?);
-            return Ok(store);
-        }
+        let Some(workspace) = plan.workspace.as_ref().filter(|_| plan.workspace_overlay) else { return Ok(store) };
         if !self.in_scratch {
             step("make a mount namespace", mounts::enter_scratch())?;
             self.in_scratch = true;

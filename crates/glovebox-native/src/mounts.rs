@@ -36,6 +36,13 @@ pub(crate) enum Mapped {
     NotAll,
 }
 
+impl Mapped {
+    /// What holds of two together.
+    pub(crate) fn and(self, other: Mapped) -> Mapped {
+        if self == Mapped::All { other } else { Mapped::NotAll }
+    }
+}
+
 /// Makes the launcher ready to attach things where nobody else sees them. Done once, when an overlay is first needed.
 pub(crate) fn enter_scratch() -> io::Result<()> {
     sys::unshare(libc::CLONE_NEWNS)?;
@@ -54,19 +61,33 @@ pub(crate) fn image(paths: &[String], namespace: BorrowedFd<'_>) -> Result<(Vec<
     for path in paths {
         let (tree, how) = step(&format!("share {path}"), sealed(path, true, namespace))?;
         trees.push(Tree { target: path.clone(), tree });
-        if how == Mapped::NotAll {
-            mapped = Mapped::NotAll;
-        }
+        mapped = mapped.and(how);
     }
     Ok((trees, mapped))
 }
 
-/// One of the caller's mounts, or a workspace that is no overlay.
-pub(crate) fn planned(mount: &PlannedMount, base: u32, plan: &Plan) -> Result<Tree, Failure> {
+/// One of the caller's mounts, or a workspace that is no overlay. One that is only read may go without a shift of its
+/// owners, and says so; one that is written would belong to nobody inside, so that is an error.
+pub(crate) fn planned(mount: &PlannedMount, base: u32, plan: &Plan) -> Result<(Tree, Mapped), Failure> {
     let name = format!("mount {}", mount.target);
     let namespace = step(&name, owner_namespace(&mount.source, base, plan))?;
-    let (tree, _) = step(&name, sealed(&mount.source, mount.read_only, namespace.as_fd()))?;
-    Ok(Tree { target: mount.target.clone(), tree })
+    let (tree, mapped) = step(&name, sealed(&mount.source, mount.read_only, namespace.as_fd()))?;
+    if !mount.read_only {
+        must_be_mapped(mount, mapped)?;
+    }
+    Ok((Tree { target: mount.target.clone(), tree }, mapped))
+}
+
+fn must_be_mapped(mount: &PlannedMount, mapped: Mapped) -> Result<(), Failure> {
+    if mapped == Mapped::All {
+        return Ok(());
+    }
+    let step = format!(
+        "mount {}: this kernel cannot shift the owners of the file system that {} lies on (tmpfs before Linux 6.3, \
+         overlayfs, network file systems); use a folder elsewhere, or mount it read-only",
+        mount.target, mount.source
+    );
+    Err(Failure { step, errno: libc::EINVAL })
 }
 
 /// A user namespace in which the owner of a host folder is the user inside.
@@ -101,7 +122,8 @@ pub(crate) fn overlay(
 ) -> Result<(Tree, OwnedFd), Failure> {
     let name = format!("mount {}", mount.target);
     let namespace = step(&name, owner_namespace(&mount.source, base, plan))?;
-    let (lower, _) = step(&name, sealed(&mount.source, true, namespace.as_fd()))?;
+    let (lower, mapped) = step(&name, sealed(&mount.source, true, namespace.as_fd()))?;
+    must_be_mapped(mount, mapped)?;
     let made = attach(&store, "store").and_then(|()| {
         let made = attach(&lower, "lower").and_then(|()| {
             let tree = mount_overlay()?;

@@ -133,7 +133,8 @@ fn set_limits(plan: &Plan) -> io::Result<()> {
     if kept { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
-/// Reading everywhere, writing only where something is meant to be written. Says whether the kernel enforces it.
+/// Reading everywhere, writing only where something is meant to be written. Says whether the kernel enforces what matters:
+/// with the host's network that includes keeping its abstract sockets out of reach, which older kernels cannot.
 fn restrict_files(plan: &Plan) -> bool {
     let rules = || -> Result<RulesetStatus, Box<dyn std::error::Error>> {
         let all = AccessFs::from_all(LANDLOCK);
@@ -159,5 +160,9 @@ fn restrict_files(plan: &Plan) -> bool {
         }
         Ok(rules.restrict_self()?.ruleset)
     };
-    matches!(rules(), Ok(RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced))
+    match rules() {
+        Ok(RulesetStatus::FullyEnforced) => true,
+        Ok(RulesetStatus::PartiallyEnforced) => !plan.host_network,
+        _ => false,
+    }
 }

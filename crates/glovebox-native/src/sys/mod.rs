@@ -182,6 +182,23 @@ pub(crate) fn install_filter(program: &[libc::sock_filter]) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) })
 }
 
+/// The version of Landlock that this kernel has; 0 when it has none.
+pub(crate) fn landlock_version() -> i64 {
+    const LANDLOCK_CREATE_RULESET_VERSION: c_int = 1;
+    // SAFETY: with this flag the kernel reads no attributes and only returns a number.
+    let version = unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0, LANDLOCK_CREATE_RULESET_VERSION)
+    };
+    version.max(0)
+}
+
+/// Whether a tmpfs of this kernel takes extended attributes of users, tried on one that is not mounted anywhere.
+pub(crate) fn tmpfs_has_user_xattrs() -> bool {
+    use rustix::fs::{MemfdFlags, XattrFlags, fsetxattr, memfd_create};
+    let file = memfd_create("glovebox", MemfdFlags::CLOEXEC);
+    file.is_ok_and(|file| fsetxattr(file, "user.glovebox", b"1", XattrFlags::empty()).is_ok())
+}
+
 /// Makes all file accesses of this process those of another user, for good.
 pub(crate) fn set_file_ids(uid: u32, gid: u32) -> io::Result<()> {
     // SAFETY: plain numbers. Both calls return the former id and never fail, so the result is asked for again.

@@ -25,7 +25,7 @@ cases!["leaks":
     the_folder_of_the_kernels_devices_is_empty,
     folders_of_the_host_that_are_not_allowed_are_not_there,
     accounts_of_the_host_are_not_seen,
-    abstract_sockets_of_the_host_are_not_reachable,
+    abstract_sockets_of_the_host_are_not_reachable needs(scoped_sockets),
     other_sandboxes_are_not_reachable,
     the_terminal_of_the_caller_is_not_reachable,
 ];

@@ -9,6 +9,7 @@ cases!["ordinary":
     sockets_of_the_allowed_families_work,
     a_program_can_trace_its_own_child,
     ordinary_file_operations_work,
+    extended_attributes_work needs(user_xattrs),
     ordinary_file_operations_work_in_every_writable_folder,
     system_v_memory_works_within_the_sandbox,
     processes_can_be_watched_moved_and_made_nice,
@@ -53,8 +54,12 @@ async fn a_program_can_trace_its_own_child(w: World) {
     works(w, "ptrace-own-child").await;
 }
 
+async fn extended_attributes_work(w: World) {
+    works(w, "xattr").await;
+}
+
 async fn ordinary_file_operations_work(w: World) {
-    works(w, "chmod rename link symlink xattr fifo flock fallocate copy_file_range utimes").await;
+    works(w, "chmod rename link symlink fifo flock fallocate copy_file_range utimes").await;
 }
 
 async fn ordinary_file_operations_work_in_every_writable_folder(w: World) {
