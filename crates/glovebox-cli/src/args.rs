@@ -26,7 +26,7 @@ Examples:
   echo data | glovebox run -- wc -c         standard input goes in
   glovebox run --workspace . main.py        the file sees its neighbours
   glovebox run --json -- ls | jq .outcome   one JSON document: how it ended and much more
-  glovebox run --secret TOKEN -- ./deploy   your variable TOKEN, masked in the result
+  glovebox run --secret TOKEN deploy.py     your variable TOKEN, masked in the result
 
 Exit codes:
   the program's own; 128+n when signal n ended it; 124 timed out; 137 out of memory;
@@ -51,7 +51,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global flags")]
 pub(crate) struct Globals {
-    /// What makes the sandbox: native, docker, kubernetes or local
+    /// What makes the sandbox: native, the only one of this version
     #[arg(long, global = true, value_name = "NAME", default_value = "native")]
     pub(crate) backend: String,
     /// Print one JSON document on standard output, and nothing else
@@ -90,7 +90,6 @@ pub(crate) enum Verb {
     )]
     Completions(CompletionsArgs),
     /// Write the man pages into a folder
-    #[command(hide = true)]
     Man(ManArgs),
 }
 
@@ -109,7 +108,7 @@ pub(crate) struct ManArgs {
 }
 
 /// Flags of `run`. The defaults of the limits are those of `glovebox_core::Limits`; a test compares them.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct RunArgs {
     /// The file to run, and the program's arguments
     #[arg(value_name = "FILE", trailing_var_arg = true, num_args = 0..)]

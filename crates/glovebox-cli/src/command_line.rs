@@ -44,7 +44,11 @@ pub(crate) fn parse_with(args: Vec<OsString>, places: &Places) -> Result<Parsed>
         Ok(matches) => matches,
         Err(error) => return help_or_error(error),
     };
-    let config = Config::load(matches.get_one::<std::path::PathBuf>("config").map(AsRef::as_ref), places)?;
+    // What only prints something about the command line itself does not depend on the folder it is called in.
+    let config = match matches.subcommand_name() {
+        Some("completions" | "man") => Config::default(),
+        _ => Config::load(matches.get_one::<std::path::PathBuf>("config").map(AsRef::as_ref), places)?,
+    };
     let matches = if config.is_empty() {
         matches
     } else {

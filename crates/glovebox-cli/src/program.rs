@@ -107,6 +107,13 @@ fn file_program(path: &Path, rest: Vec<String>, args: &RunArgs, spec: &SandboxSp
     Ok(Program { argv, file: place.copy, language, left_behind: place.left_behind })
 }
 
+/// Whether a file says itself what language it is in, by its ending or its `#!` line.
+pub(crate) fn knows_language(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let shebang = read_shebang(path).ok().flatten();
+    shebang.is_some() || Language::of_file(name, None).is_some()
+}
+
 /// Where FILE is inside, and whether it has to be copied there.
 struct Place {
     name: String,

@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use glovebox_core::{
     Command, Error, ErrorCode, Label, Language, Layer, Limits, Network, Result, SandboxSpec, User, parse_count,
-    parse_cpus, parse_duration, parse_size,
+    parse_cpus, parse_duration, parse_memory, parse_open_files, parse_size,
 };
 use glovebox_engine::{Capture, RunRequest};
 
@@ -96,12 +96,12 @@ fn spec(args: &RunArgs, flags: &Flags) -> Result<SandboxSpec> {
 
 fn limits(args: &RunArgs, flags: &Flags) -> Result<Limits> {
     Ok(Limits {
-        memory: flags.check("memory", &args.memory, parse_size)?,
+        memory: flags.check("memory", &args.memory, parse_memory)?,
         cpus: flags.check("cpus", &args.cpus, parse_cpus)?,
         pids: flags.check("pids", &args.pids, parse_count)?,
         disk: flags.check("disk", &args.disk, parse_size)?,
         inodes: flags.check("inodes", &args.inodes, parse_count)?,
-        open_files: flags.check("open-files", &args.open_files, parse_count)?,
+        open_files: flags.check("open-files", &args.open_files, parse_open_files)?,
         timeout: flags.check("timeout", &args.timeout, parse_duration)?,
         grace: flags.check("grace", &args.grace, parse_duration)?,
         output: flags.check("output-limit", &args.output_limit, parse_size)?,

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::{ChangeSet, Evidence, Isolation, LimitKind, LimitsInForce, Result, SandboxId, SandboxSpec};
+use crate::{ChangeSet, Evidence, GivenFile, Isolation, LimitKind, LimitsInForce, Result, SandboxId, SandboxSpec};
 
 /// A byte stream to the guest inside a sandbox.
 pub type GuestStream = Box<dyn GuestIo>;
@@ -81,8 +81,8 @@ pub trait Backend: Send + Sync {
     /// What the host saw of the sandbox so far.
     async fn evidence(&self, id: SandboxId) -> Result<Evidence>;
 
-    /// What the sandbox did to its workspace so far.
-    async fn changes(&self, id: SandboxId) -> Result<ChangeSet>;
+    /// What the sandbox did to its workspace so far, apart from the files that it was given.
+    async fn changes(&self, id: SandboxId, given: &[GivenFile]) -> Result<ChangeSet>;
 
     /// Waits until a limit that only a watch holds is passed. Where nothing needs a watch, it waits for ever.
     async fn watched_limit(&self, id: SandboxId) -> LimitKind;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{Error, ErrorCode, InsidePath, Result, Secret, WORKING_DIR};
 
-/// A name of an environment variable: not empty, no `=`, no NUL, no line break.
+/// A name of an environment variable: not empty, no `=`, no NUL, no blank, no line break.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EnvName(String);
 
@@ -17,6 +17,8 @@ impl EnvName {
             "it holds '='"
         } else if text.chars().any(char::is_control) {
             "it holds a control character"
+        } else if text.chars().any(char::is_whitespace) {
+            "it holds a blank; a leading 'export' does not belong there"
         } else if text.len() > 1024 {
             "it is longer than 1024 bytes"
         } else {

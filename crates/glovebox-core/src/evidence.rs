@@ -41,6 +41,17 @@ pub struct Evidence {
     pub store: StoreUse,
 }
 
+/// A file that was copied in before the command started. As long as it is as it was given, it is no change.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GivenFile {
+    /// Its path below `/workspace`.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was last modified, nanoseconds since 1970.
+    pub modified_ns: i64,
+}
+
 /// What a sandbox did to its files: paths below `/workspace`, sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeSet {

@@ -21,7 +21,7 @@ mod value;
 pub use backend::{Backend, Created, Features, Found, GuestIo, GuestStream};
 pub use command::{Command, EnvName};
 pub use error::{Error, ErrorCode, Result};
-pub use evidence::{ChangeSet, Evidence, StoreUse, Usage};
+pub use evidence::{ChangeSet, Evidence, GivenFile, StoreUse, Usage};
 pub use id::{ParseIdError, RunId, SandboxId};
 pub use isolation::{Isolation, Layer};
 pub use language::{CodeForm, Language, Shebang};
@@ -34,4 +34,4 @@ pub use spec::{
     Access, HOME_DIR, Label, Mount, Network, OUTPUTS_DIR, SandboxSpec, User, WORKING_DIR, WORKSPACE_DIR, Workspace,
     WorkspaceMode,
 };
-pub use value::{parse_count, parse_cpus, parse_duration, parse_size};
+pub use value::{parse_count, parse_cpus, parse_duration, parse_memory, parse_open_files, parse_size};

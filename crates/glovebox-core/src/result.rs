@@ -45,6 +45,8 @@ pub struct RunResult {
     pub changes: ChangeSet,
     /// Files that were kept.
     pub artifacts: Vec<Artifact>,
+    /// The folder of the host that they are in, where there are any. They stay until somebody removes them.
+    pub artifacts_dir: Option<String>,
     /// Limits that were touched without deciding the end.
     pub limits_hit: Vec<LimitKind>,
     /// What the code check saw.

@@ -66,6 +66,22 @@ pub fn parse_cpus(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Parses a memory limit: a size of at least 1 MiB, below which not even the process that starts commands fits.
+pub fn parse_memory(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        bytes if bytes >= 1 << 20 => Ok(bytes),
+        _ => Err(format!("{SIZE_FORMS}, and at least 1m")),
+    }
+}
+
+/// Parses a number of open files: a whole number from 16, below which programs do not start, to 1048576.
+pub fn parse_open_files(text: &str) -> Result<u64, String> {
+    match parse_count(text) {
+        Ok(count) if (16..=1_048_576).contains(&count) => Ok(count),
+        _ => Err("expected a whole number from 16 to 1048576".to_owned()),
+    }
+}
+
 /// Parses a count such as a number of processes: a whole number from 1 to 4194304 (the kernel's highest process id).
 pub fn parse_count(text: &str) -> Result<u64, String> {
     const HIGHEST: u64 = 4_194_304;
@@ -92,6 +108,14 @@ mod tests {
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("1h30m"), Ok(Duration::from_secs(5400)));
         assert_eq!(parse_cpus("0.5"), Ok(0.5));
+    }
+
+    #[test]
+    fn limits_below_what_a_program_needs_are_refused() {
+        assert_eq!(parse_memory("1m"), Ok(1 << 20));
+        assert!(parse_memory("1000k").unwrap_err().contains("at least 1m"));
+        assert_eq!(parse_open_files("16"), Ok(16));
+        assert!(parse_open_files("15").is_err());
     }
 
     #[test]

@@ -41,6 +41,20 @@ pub(crate) struct Kept {
     pub(crate) denials: Vec<Denial>,
 }
 
+impl Kept {
+    /// Notes what lies in the outputs folder and was not kept, because it is no ordinary file.
+    pub(crate) fn note_left_out(&mut self, added: &[String]) {
+        for path in added.iter().filter(|path| path.starts_with("outputs/")) {
+            let target = printable(path);
+            let kept = self.artifacts.iter().any(|artifact| artifact.path == *path);
+            if !kept && !self.denials.iter().any(|denial| denial.target == target) {
+                let hint = "only ordinary files that can be read are kept: no links, empty folders or special files";
+                self.denials.push(Denial { kind: "artifact".into(), target, hint: hint.into() });
+            }
+        }
+    }
+}
+
 /// Fetches the files that match and stores them below `folder`.
 pub(crate) async fn collect(
     channel: &Channel,

@@ -142,5 +142,8 @@ fn lost(error: h2::Error) -> Error {
 }
 
 fn lost_to(error: io::Error) -> Error {
-    Error::new(ErrorCode::SandboxLost, "the sandbox went away").because(error)
+    // What the connection says of its end helps nobody who did not write it; it is kept below the message.
+    let mut lost = Error::new(ErrorCode::SandboxLost, "the sandbox went away");
+    lost.source = Some(error.into());
+    lost
 }

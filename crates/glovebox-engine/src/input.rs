@@ -5,10 +5,11 @@ use std::{
     io::{self, Read},
     os::unix::fs::PermissionsExt,
     path::Path,
+    time::SystemTime,
 };
 
 use bytes::Bytes;
-use glovebox_core::{Error, ErrorCode, Result};
+use glovebox_core::{Error, ErrorCode, GivenFile, Result};
 use glovebox_proto::{FileEntry, FileKind, Frame, FrameKind, Resize, Signal, StartFailed, bound, path};
 use tokio::sync::mpsc;
 
@@ -17,18 +18,19 @@ use crate::{
     channel::{Channel, Sending, read, unexpected},
 };
 
-/// Copies files into a sandbox.
-pub(crate) async fn put_files(channel: &Channel, files: &[InputFile]) -> Result<()> {
+/// Copies files into a sandbox. Says which regular files below `/workspace` it was given.
+pub(crate) async fn put_files(channel: &Channel, files: &[InputFile]) -> Result<Vec<GivenFile>> {
+    let mut given = Vec::new();
     if files.is_empty() {
-        return Ok(());
+        return Ok(given);
     }
     let (mut sending, opening) = channel.request(path::PUT).await?;
     for file in files {
         let target = file.target.as_str().to_owned();
         // The guest ends the stream early when a file cannot be written; its answer below says why.
         let sent = match &file.content {
-            FileContent::Bytes(bytes) => put_bytes(&mut sending, target, file.mode, bytes).await,
-            FileContent::Host(source) => put_host(&mut sending, target, source).await,
+            FileContent::Bytes(bytes) => put_bytes(&mut sending, target, file.mode, bytes, &mut given).await,
+            FileContent::Host(source) => put_host(&mut sending, target, source, &mut given).await,
         };
         match sent {
             Err(error) if error.code == ErrorCode::SandboxLost => break,
@@ -38,7 +40,7 @@ pub(crate) async fn put_files(channel: &Channel, files: &[InputFile]) -> Result<
     let _ = sending.end();
     let mut answer = opening.answer().await?;
     match answer.next().await? {
-        Some(frame) if frame.kind == FrameKind::Done => Ok(()),
+        Some(frame) if frame.kind == FrameKind::Done => Ok(given),
         Some(frame) if frame.kind == FrameKind::StartFailed => {
             let failed: StartFailed = read(&frame)?;
             let message = format!("a file could not be copied into the sandbox ({})", failed.step);
@@ -49,8 +51,16 @@ pub(crate) async fn put_files(channel: &Channel, files: &[InputFile]) -> Result<
     }
 }
 
-async fn put_bytes(sending: &mut Sending, path: String, mode: u32, bytes: &[u8]) -> Result<()> {
-    let entry = FileEntry { path, mode, kind: FileKind::Regular.into(), link: String::new() };
+async fn put_bytes(
+    sending: &mut Sending,
+    path: String,
+    mode: u32,
+    bytes: &[u8],
+    given: &mut Vec<GivenFile>,
+) -> Result<()> {
+    let modified_ns = nanoseconds(SystemTime::now());
+    note_given(&path, bytes.len() as u64, modified_ns, given);
+    let entry = FileEntry { path, mode, kind: FileKind::Regular.into(), link: String::new(), modified_ns };
     sending.send(Frame::message(FrameKind::File, &entry)).await?;
     for chunk in bytes.chunks(bound::CHUNK) {
         sending.send(Frame::data(FrameKind::FileData, chunk)).await?;
@@ -59,7 +69,7 @@ async fn put_bytes(sending: &mut Sending, path: String, mode: u32, bytes: &[u8])
 }
 
 /// Copies a file, or a folder with all that is in it. Links inside a folder stay links.
-async fn put_host(sending: &mut Sending, target: String, source: &Path) -> Result<()> {
+async fn put_host(sending: &mut Sending, target: String, source: &Path, given: &mut Vec<GivenFile>) -> Result<()> {
     let mut waiting = vec![(target, source.to_owned(), true)];
     while let Some((target, source, follow)) = waiting.pop() {
         let unreadable = |error: io::Error| {
@@ -73,7 +83,13 @@ async fn put_host(sending: &mut Sending, target: String, source: &Path) -> Resul
         let metadata =
             if follow { fs::metadata(&source) } else { fs::symlink_metadata(&source) }.map_err(unreadable)?;
         let mode = metadata.permissions().mode() & 0o777;
-        let mut entry = FileEntry { path: target.clone(), mode, kind: FileKind::Regular.into(), link: String::new() };
+        let mut entry = FileEntry {
+            path: target.clone(),
+            mode,
+            kind: FileKind::Regular.into(),
+            link: String::new(),
+            modified_ns: 0,
+        };
         if metadata.is_dir() {
             entry.kind = FileKind::Directory.into();
             // The user inside must be able to work in it, whoever owned it here.
@@ -91,20 +107,38 @@ async fn put_host(sending: &mut Sending, target: String, source: &Path) -> Resul
             sending.send(Frame::message(FrameKind::File, &entry)).await?;
         } else if metadata.is_file() {
             let mut file = fs::File::open(&source).map_err(unreadable)?;
+            entry.modified_ns = metadata.modified().map_or(0, nanoseconds);
             sending.send(Frame::message(FrameKind::File, &entry)).await?;
             let mut buffer = vec![0; bound::CHUNK];
+            let mut bytes = 0;
             loop {
                 match file.read(&mut buffer).map_err(unreadable)? {
                     0 => break,
-                    length => sending.send(Frame::data(FrameKind::FileData, &buffer[..length])).await?,
+                    length => {
+                        bytes += length as u64;
+                        sending.send(Frame::data(FrameKind::FileData, &buffer[..length])).await?;
+                    }
                 }
             }
+            note_given(&target, bytes, entry.modified_ns, given);
             sending.send(Frame::data(FrameKind::FileEnd, &[])).await?;
         } else {
             return Err(unreadable(io::ErrorKind::Unsupported.into()));
         }
     }
     Ok(())
+}
+
+/// Remembers a file that was copied in below `/workspace`.
+fn note_given(target: &str, bytes: u64, modified_ns: i64, given: &mut Vec<GivenFile>) {
+    if let Some(path) = target.strip_prefix("/workspace/") {
+        given.push(GivenFile { path: path.to_owned(), bytes, modified_ns });
+    }
+}
+
+fn nanoseconds(time: SystemTime) -> i64 {
+    let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).ok();
+    since(time).and_then(|span| i64::try_from(span.as_nanos()).ok()).unwrap_or(0)
 }
 
 /// Sends a signal to a run and waits until the guest has done so.

@@ -6,7 +6,7 @@ use glovebox_core::{
     ChangeSet, Command, CommandRecord, Created, Ending, Evidence, LimitKind, Outcome, RunId, RunResult, SandboxId,
     Secret, decide_outcome,
 };
-use jiff::Timestamp;
+use jiff::{Timestamp, Unit};
 
 use crate::{RunRequest, artifacts::Kept, output::Output};
 
@@ -28,6 +28,7 @@ pub(crate) struct Seen {
     pub(crate) evidence: Evidence,
     pub(crate) changes: ChangeSet,
     pub(crate) kept: Kept,
+    pub(crate) artifacts_dir: std::path::PathBuf,
     /// The disk watch ended the run.
     pub(crate) watched_disk: bool,
 }
@@ -77,12 +78,13 @@ pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunRes
         outcome,
         stdout: seen.stdout.record(secrets.iter().copied()),
         stderr: seen.stderr.record(secrets.iter().copied()),
-        started_at: seen.started_at,
-        duration_ms: seen.duration.as_secs_f64() * 1000.0,
+        started_at: seen.started_at.round(Unit::Millisecond).unwrap_or(seen.started_at),
+        duration_ms: (seen.duration.as_secs_f64() * 1e6).round() / 1e3,
         usage: seen.evidence.usage,
         limits,
         isolation: identity.created.isolation.clone(),
         changes: seen.changes,
+        artifacts_dir: (!seen.kept.artifacts.is_empty()).then(|| seen.artifacts_dir.display().to_string()),
         artifacts: seen.kept.artifacts,
         limits_hit,
         findings: Vec::new(),

@@ -17,7 +17,8 @@ use std::{
 };
 
 use glovebox_core::{
-    Backend, ChangeSet, Created, Ending, Error, ErrorCode, Evidence, LimitKind, Result, RunId, RunResult, SandboxId,
+    Backend, ChangeSet, Created, Ending, Error, ErrorCode, Evidence, GivenFile, LimitKind, Result, RunId, RunResult,
+    SandboxId,
 };
 use glovebox_proto::{Exited, Frame, FrameKind, StartFailed, StartRun, Started, path};
 use jiff::Timestamp;
@@ -144,6 +145,9 @@ pub(crate) struct Begun {
     sending: Sending,
     receiving: Receiving,
     pid: i32,
+    given: Vec<GivenFile>,
+    started: Instant,
+    started_at: Timestamp,
 }
 
 /// Begins a run: files in, command started.
@@ -154,7 +158,7 @@ pub(crate) async fn begin(
     stdin: &Stdin,
 ) -> Result<Begun> {
     artifacts::check_globs(&request.artifacts)?;
-    input::put_files(channel, &request.files).await?;
+    let given = input::put_files(channel, &request.files).await?;
     let (mut sending, opening) = channel.request(path::RUN).await?;
     let start = StartRun {
         argv: request.command.argv.clone(),
@@ -170,10 +174,17 @@ pub(crate) async fn begin(
     }
     sending.send(Frame::message(FrameKind::Start, &start)).await?;
     let mut receiving = opening.answer().await?;
-    match receiving.next().await? {
+    let mut started = None;
+    let mut answer = receiving.next().await?;
+    if answer.as_ref().is_some_and(|frame| frame.kind == FrameKind::Starting) {
+        started = Some((Instant::now(), Timestamp::now()));
+        answer = receiving.next().await?;
+    }
+    match answer {
         Some(frame) if frame.kind == FrameKind::Started => {
             let pid = read::<Started>(&frame)?.pid;
-            Ok(Begun { sending, receiving, pid })
+            let (started, started_at) = started.ok_or_else(|| unexpected(&frame))?;
+            Ok(Begun { sending, receiving, pid, given, started, started_at })
         }
         Some(frame) if frame.kind == FrameKind::StartFailed => Err(start_error(&read(&frame)?, &request.command)),
         Some(frame) => Err(unexpected(&frame)),
@@ -198,9 +209,9 @@ pub(crate) fn follow(
     let feeding = tokio::spawn(input::feed(begun.sending, stdin, new_sizes));
     let sandbox = place.id;
     let driver = Driver {
-        deadline: Instant::now() + request.spec.limits.timeout,
-        started: Instant::now(),
-        started_at: Timestamp::now(),
+        deadline: begun.started + request.spec.limits.timeout,
+        started: begun.started,
+        started_at: begun.started_at,
         stdout: Output::new(request.spec.limits.output, request.capture),
         stderr: Output::new(request.spec.limits.output, request.capture),
         ending: Ending {
@@ -216,6 +227,7 @@ pub(crate) fn follow(
         place,
         run: id,
         pid: begun.pid,
+        given: begun.given,
     };
     let driving = tokio::spawn(async move {
         let result = driver.drive(begun.receiving, events, cancelled, lifetime).await;
@@ -276,6 +288,7 @@ struct Driver {
     place: Place,
     run: RunId,
     pid: i32,
+    given: Vec<GivenFile>,
     request: RunRequest,
     asked: Asked,
     started: Instant,
@@ -403,7 +416,7 @@ impl Driver {
 
     /// Collects changes and artifacts of a run that ended while its guest lives.
     async fn collect(&mut self) -> Result<Collected> {
-        let changes = self.place.backend.changes(self.place.id).await?;
+        let changes = self.place.backend.changes(self.place.id, &self.given).await?;
         let has_outputs = changes.added.iter().any(|path| path.starts_with("outputs/"));
         if !has_outputs && self.request.artifacts.is_empty() {
             return Ok(Collected { changes, kept: artifacts::Kept::default() });
@@ -411,7 +424,8 @@ impl Driver {
         let folder = self.engine.artifact_dir(self.run);
         let globs = std::mem::take(&mut self.request.artifacts);
         let most = self.place.disk.saturating_mul(2);
-        let kept = artifacts::collect(&self.place.channel, &globs, most, &folder, &self.asked.secrets()).await?;
+        let mut kept = artifacts::collect(&self.place.channel, &globs, most, &folder, &self.asked.secrets()).await?;
+        kept.note_left_out(&changes.added);
         Ok(Collected { changes, kept })
     }
 
@@ -431,6 +445,7 @@ impl Driver {
             evidence,
             changes: collected.changes,
             kept: collected.kept,
+            artifacts_dir: self.engine.artifact_dir(self.run),
             watched_disk: self.watched_disk,
         };
         result::make(&identity, &self.asked, seen)

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use glovebox_proto::{ArtifactQuery, FileEntry, FileKind, Frame, FrameKind, StartFailed, bound};
 use h2::{RecvStream, SendStream};
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, openat2};
 
 use crate::stream::{self, Frames};
 
@@ -49,12 +49,19 @@ fn put_frame(frame: &Frame, open: &mut Option<(OwnedFd, FileEntry)>) -> Result<(
         FrameKind::FileEnd => match open.take() {
             Some((file, entry)) => {
                 let mode = Mode::from_raw_mode(entry.mode & 0o777);
-                rustix::fs::fchmod(&file, mode).map_err(|e| (entry.path, e.into()))
+                let modified = set_modified(&file, entry.modified_ns);
+                modified.and_then(|()| rustix::fs::fchmod(&file, mode)).map_err(|e| (entry.path, e.into()))
             }
             None => Ok(()),
         },
         _ => Err((String::new(), io::ErrorKind::InvalidData.into())),
     }
+}
+
+fn set_modified(file: &OwnedFd, nanoseconds: i64) -> rustix::io::Result<()> {
+    const SECOND: i64 = 1_000_000_000;
+    let time = Timespec { tv_sec: nanoseconds.div_euclid(SECOND), tv_nsec: nanoseconds.rem_euclid(SECOND) };
+    rustix::fs::futimens(file, &Timestamps { last_access: time, last_modification: time })
 }
 
 fn begin(entry: FileEntry) -> io::Result<Option<(OwnedFd, FileEntry)>> {
@@ -205,6 +212,7 @@ async fn send_file(out: &mut SendStream<Bytes>, path: &[u8]) -> io::Result<()> {
         mode: stat.st_mode & 0o777,
         kind: FileKind::Regular.into(),
         link: String::new(),
+        modified_ns: 0,
     };
     stream::send(out, Frame::message(FrameKind::File, &entry)).await?;
     let mut buffer = vec![0; bound::CHUNK];

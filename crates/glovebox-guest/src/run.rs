@@ -54,6 +54,7 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
     let request: StartRun = first.read().map_err(io::Error::other)?;
     let (ends, command_ends) = make_ends(&request)?;
     let quiet = guest.killing.lock().await;
+    stream::send(&mut out, Frame::data(FrameKind::Starting, &[])).await?;
     let (pid, ended) = match start(&guest, &request, &command_ends).await? {
         Ok(started) => started,
         Err(failed) => {

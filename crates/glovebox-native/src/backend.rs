@@ -10,9 +10,9 @@ use std::{
 
 use async_trait::async_trait;
 use glovebox_core::{
-    Access, Backend, ChangeSet, Created, Enforcement, Error, ErrorCode, Evidence, Features, Found, GuestStream,
-    Isolation, Layer, LimitKind, LimitsInForce, Network, Result, SandboxId, SandboxSpec, StoreUse, Usage, WORKING_DIR,
-    WorkspaceMode,
+    Access, Backend, ChangeSet, Created, Enforcement, Error, ErrorCode, Evidence, Features, Found, GivenFile,
+    GuestStream, Isolation, Layer, LimitKind, LimitsInForce, Network, Result, SandboxId, SandboxSpec, StoreUse, Usage,
+    WORKING_DIR, WorkspaceMode,
 };
 use tokio::net::UnixStream;
 
@@ -212,7 +212,7 @@ impl Backend for NativeBackend {
         Ok(evidence(groups.count(made.guest_pid), store))
     }
 
-    async fn changes(&self, id: SandboxId) -> Result<ChangeSet> {
+    async fn changes(&self, id: SandboxId, given: &[GivenFile]) -> Result<ChangeSet> {
         let (store, layers) = {
             let all = self.held();
             let held = all.get(&id).ok_or_else(|| gone(id))?;
@@ -223,7 +223,8 @@ impl Backend for NativeBackend {
             return Ok(ChangeSet::default());
         }
         // How long this takes is up to what ran inside, so it must not hold up other sandboxes.
-        let collected = tokio::task::spawn_blocking(move || changes::collect(store.as_fd(), &layers)).await;
+        let given = given.to_vec();
+        let collected = tokio::task::spawn_blocking(move || changes::collect(store.as_fd(), &layers, &given)).await;
         collected.map_err(|error| host_io(io::Error::other(error)))?.map_err(host_io)
     }
 

@@ -18,7 +18,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-use glovebox_core::{ChangeSet, Error, ErrorCode, Result as CoreResult};
+use glovebox_core::{ChangeSet, Error, ErrorCode, GivenFile, Result as CoreResult};
 use rustix::{
     fs::{Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat2},
     io::Errno,
@@ -72,8 +72,8 @@ impl Working {
 }
 
 /// Collects what changed below `/workspace`.
-pub(crate) fn collect(store: BorrowedFd<'_>, layers: &Layers) -> io::Result<ChangeSet> {
-    let mut walk = Walk { root: None, mounts: &layers.mounts, changes: ChangeSet::default(), left: MOST };
+pub(crate) fn collect(store: BorrowedFd<'_>, layers: &Layers, given: &[GivenFile]) -> io::Result<ChangeSet> {
+    let mut walk = Walk { root: None, mounts: &layers.mounts, given, changes: ChangeSet::default(), left: MOST };
     let outputs = open_path(store, "workspace/outputs")?;
     walk.added_below(&outputs, "outputs", 0)?;
     match &layers.working {
@@ -116,6 +116,7 @@ enum Same {
 
 struct Walk<'a> {
     mounts: &'a BTreeSet<String>,
+    given: &'a [GivenFile],
     /// The root of the lower layer, which absolute redirects count from.
     root: Option<OwnedFd>,
     changes: ChangeSet,
@@ -142,6 +143,13 @@ impl Walk<'_> {
         list.push(path.to_owned());
     }
 
+    /// Whether a file is one that was copied in, and still as it was.
+    fn is_as_given(&self, path: &str, stat: &Stat) -> bool {
+        let modified = stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec as i64);
+        let same = |given: &&GivenFile| given.bytes == stat.st_size as u64 && given.modified_ns == modified;
+        self.given.iter().filter(|given| given.path == path).any(|given| same(&given))
+    }
+
     /// Everything below a folder is new.
     fn added_below(&mut self, folder: &OwnedFd, path: &str, depth: usize) -> io::Result<()> {
         self.all_below(folder, path, depth, || Kind::Added)
@@ -166,6 +174,7 @@ impl Walk<'_> {
                     self.changes.truncated = true;
                     self.note(kind(), &below);
                 }
+                _ if self.is_as_given(&below, &stat) => {}
                 _ => self.note(kind(), &below),
             }
         }
@@ -286,6 +295,9 @@ impl Walk<'_> {
         path: &str,
         depth: usize,
     ) -> io::Result<()> {
+        if self.is_as_given(path, stat) {
+            return Ok(());
+        }
         let old = before.and_then(|before| Some((before, look(before, name)?)));
         match old {
             None => self.note(Kind::Added, path),

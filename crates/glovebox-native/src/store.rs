@@ -93,10 +93,11 @@ impl Skeleton {
         let lengths = image.files.iter().map(|(_, content)| content.len());
         let lengths = lengths.chain(own_files.iter().map(|(_, content)| content.len()));
         let bytes = lengths.clone().map(|length| (length as u64).div_ceil(PAGE) * PAGE).sum();
-        let fixed = 1 + ROOT_FOLDERS.len() + USER_FOLDERS.len() + OVERLAY_FOLDERS.len() + LINKS.len() + DEVICES.len();
-        // Each mount needs a place, and the folders on the way to it.
-        let targets = image.mounts.iter().chain(plan.mounts.iter().map(|mount| &mount.target));
-        let places: usize = targets.map(|target| target.matches('/').count()).sum();
+        let overlay = if plan.workspace_overlay { OVERLAY_FOLDERS.len() } else { 0 };
+        let fixed = 1 + ROOT_FOLDERS.len() + USER_FOLDERS.len() + overlay + LINKS.len() + DEVICES.len();
+        // Each mount needs a place; those of the caller may need the folders on the way to it too.
+        let on_the_way: usize = plan.mounts.iter().map(|mount| mount.target.matches('/').count()).sum();
+        let places = image.mounts.len() + on_the_way;
         Skeleton { bytes, inodes: (fixed + image.links.len() + lengths.count() + places) as u64 }
     }
 }

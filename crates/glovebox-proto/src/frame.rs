@@ -34,6 +34,8 @@ kinds! {
     Signal = 4,
     /// Host: the terminal has a new size ([`Resize`](crate::Resize)).
     Resize = 5,
+    /// Guest: the command is about to be started; the host takes the time.
+    Starting = 15,
     /// Guest: the command started ([`Started`](crate::Started)).
     Started = 16,
     /// Guest: bytes of standard output or of the terminal.

@@ -105,6 +105,9 @@ pub struct FileEntry {
     /// Where a symbolic link points.
     #[prost(string, tag = "4")]
     pub link: String,
+    /// When a regular file was last modified, nanoseconds since 1970; the guest sets it on what goes in.
+    #[prost(int64, tag = "5")]
+    pub modified_ns: i64,
 }
 
 /// Which files to send.

@@ -2,21 +2,22 @@
 
 use std::{
     ffi::OsString,
+    io::IsTerminal,
     path::{Path, PathBuf},
     pin::pin,
     sync::Arc,
     time::Duration,
 };
 
-use glovebox_core::{Error, ErrorCode, Outcome, Result, RunResult, SandboxSpec};
+use glovebox_core::{Error, ErrorCode, Network, Outcome, Result, RunResult, SandboxSpec};
 use glovebox_engine::{Engine, Event, Run, RunRequest};
 use glovebox_native::NativeBackend;
 
 use super::require_native;
 use crate::{
     args::{Globals, RunArgs},
-    flags::Flags,
-    report,
+    flags::{Flags, Origin},
+    program, report,
     request::{self, Plan},
     signals::{self, EndSignals},
     stdio::{Chunk, Output},
@@ -36,6 +37,7 @@ pub(crate) fn execute(
     backend: Option<Result<NativeBackend>>,
 ) -> Result<u8> {
     require_native(&globals.backend, flags)?;
+    let args = &typed_wins(args.clone(), flags, after_dashes.as_deref(), globals.json);
     let Plan { request, language, left_behind } = request::plan(globals, args, flags, after_dashes)?;
     say_what_files_set(globals, flags);
     let backend = backend.unwrap_or_else(NativeBackend::start)?;
@@ -55,8 +57,29 @@ pub(crate) fn execute(
     } else {
         say_how_it_went(globals, &result, &spec, &engine);
         hint_at_workspace(&result, &stderr_tail, left_behind.as_deref());
+        hint_at_network(&result, &stderr_tail, &spec);
     }
     Ok(result.outcome.exit_code())
+}
+
+/// What was typed decides what runs: code, a language or a terminal that only a variable or a file asks for counts where
+/// it fits, and is no reason to run something else or nothing.
+fn typed_wins(mut args: RunArgs, flags: &Flags, command: Option<&[OsString]>, json: bool) -> RunArgs {
+    let typed = |flag: &str| flags.origin(flag) == Origin::Flag;
+    let names_program = !args.program.is_empty() || command.is_some_and(|words| !words.is_empty());
+    if names_program && !typed("code") {
+        args.code = None;
+    }
+    if args.code.is_none() && !typed("language") {
+        let known_by_itself = args.program.first().is_none_or(|file| program::knows_language(Path::new(file)));
+        if known_by_itself {
+            args.language = None;
+        }
+    }
+    if !typed("terminal") && (json || args.stdin.is_some() || !std::io::stdin().is_terminal()) {
+        args.terminal = false;
+    }
+    args
 }
 
 /// A run that is over.
@@ -208,6 +231,23 @@ fn explain_not_found(error: Error, language: Option<(&str, &str)>, argv: &[Strin
             error.hint(hint)
         }
         None => error.hint("the image host holds the programs of /usr, /bin and /opt of this machine"),
+    }
+}
+
+/// A program that cannot find a host is the commonest second failure.
+fn hint_at_network(result: &RunResult, stderr_tail: &[u8], spec: &SandboxSpec) {
+    const SIGNS: [&str; 6] = [
+        "Could not resolve host",
+        "Temporary failure in name resolution",
+        "Name or service not known",
+        "Network is unreachable",
+        "EAI_AGAIN",
+        "ENETUNREACH",
+    ];
+    let failed = matches!(result.outcome, Outcome::Exited { code } if code != 0);
+    let text = String::from_utf8_lossy(stderr_tail);
+    if failed && spec.network == Network::None && SIGNS.iter().any(|sign| text.contains(sign)) {
+        report::say("hint: the sandbox has no network; --network full gives it all that this machine reaches");
     }
 }
 

@@ -175,3 +175,22 @@ fn flags_that_do_not_go_together_are_refused() {
     }
     assert!(!bench.work().join("folder/a.py").exists());
 }
+
+#[test]
+fn limits_below_what_any_program_needs_are_refused_with_the_least_value() {
+    let bench = Bench::new();
+    for (flag, value, least) in [("--memory", "100k", "at least 1m"), ("--open-files", "5", "from 16")] {
+        let called = bench.call(["run", flag, value, "--", "true"]);
+        assert_eq!(called.code, 2);
+        assert!(called.stderr.contains(least), "{}", called.stderr);
+    }
+}
+
+#[test]
+fn a_blank_in_an_environment_name_is_refused() {
+    let bench = Bench::new();
+    bench.write("vars.env", "export A=1\n");
+    let called = bench.call(["run", "--env-file", "vars.env", "--", "true"]);
+    assert_eq!(called.code, 2);
+    assert!(called.stderr.contains("export"), "{}", called.stderr);
+}

@@ -88,3 +88,30 @@ fn a_project_file_cannot_start_commands_on_the_host() {
     assert_eq!(bench.error(&["--", "true"]), ("secret_unavailable".into(), 125));
     assert!(!bench.work().join("made-it").exists());
 }
+
+#[test]
+fn what_was_typed_runs_whatever_a_file_or_variable_says_of_code_and_language() {
+    let bench = Bench::new();
+    bench.write("glovebox.toml", "code = \"print('from the file')\"\nlanguage = \"python\"\nterminal = true\n");
+    bench.write("s.sh", "echo from the script\n");
+    bench.call(["run", "--", "echo", "typed"]).expect(0, "typed\n");
+    bench.call(["run", "s.sh"]).expect(0, "from the script\n");
+    bench.call(["run"]).expect(0, "from the file\n");
+}
+
+#[test]
+fn a_language_from_a_file_serves_a_file_that_does_not_say_its_own() {
+    let bench = Bench::new();
+    bench.write("glovebox.toml", "language = \"python\"\n");
+    bench.write("plain", "print('python')\n");
+    bench.call(["run", "plain"]).expect(0, "python\n");
+}
+
+#[test]
+fn a_broken_file_of_a_project_does_not_break_completions_and_man_pages() {
+    let bench = Bench::new();
+    bench.write("glovebox.toml", "bogus = 1\n");
+    assert_eq!(bench.call(["completions", "bash"]).code, 0);
+    assert_eq!(bench.call(["man", "pages"]).code, 0);
+    assert_eq!(bench.call(["run", "--", "true"]).code, 2);
+}

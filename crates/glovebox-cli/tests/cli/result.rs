@@ -107,3 +107,33 @@ fn gc_says_what_it_removed() {
     assert!(called.document()["removed"].is_array());
     assert_eq!(bench.call(["gc"]).code, 0);
 }
+
+#[test]
+fn files_that_were_given_are_no_changes_until_they_are_changed() {
+    let bench = Bench::new();
+    bench.write("s.sh", "echo x > new\n");
+    assert_eq!(bench.result(&["s.sh"])["changes"]["added"], serde_json::json!(["agent_workspace/new"]));
+    bench.write("s.sh", "echo x >> s.sh\n");
+    assert_eq!(bench.result(&["s.sh"])["changes"]["added"], serde_json::json!(["agent_workspace/s.sh"]));
+}
+
+#[test]
+fn the_wall_time_of_a_short_run_is_not_below_its_processor_time() {
+    let bench = Bench::new();
+    let result = bench.result(&["--", "sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"]);
+    let number = |value: &serde_json::Value| value.as_f64().unwrap();
+    // The group's processor time also holds what it took to set the sandbox up, a few milliseconds.
+    assert!(number(&result["duration_ms"]) + 5.0 > number(&result["usage"]["cpu_ms"]), "{result}");
+    assert!(number(&result["duration_ms"]) > 1.0, "{result}");
+}
+
+#[test]
+fn the_folder_of_the_artifacts_is_told_and_what_is_not_kept_is_said() {
+    let bench = Bench::new();
+    let line = "cd /workspace/outputs; echo kept > a; ln -s /etc/passwd l";
+    let result = bench.result(&["--", "sh", "-c", line]);
+    let folder = std::path::Path::new(result["artifacts_dir"].as_str().unwrap());
+    assert_eq!(std::fs::read_to_string(folder.join("outputs/a")).unwrap(), "kept\n");
+    assert_eq!(result["denials"][0]["target"], "outputs/l");
+    assert!(bench.result(&["--", "true"])["artifacts_dir"].is_null());
+}
