@@ -15,9 +15,11 @@ pub const OUTPUTS_DIR: &str = "/workspace/outputs";
 /// The home directory inside; never part of a change set.
 pub const HOME_DIR: &str = "/home/user";
 
-/// Folders that no mount may cover: what makes the sandbox work, and what isolates it.
-const RESERVED: [&str; 8] =
-    ["/proc", "/dev", "/sys", "/etc", WORKING_DIR, OUTPUTS_DIR, HOME_DIR, "/workspace/project_files"];
+/// Folders that no mount may cover or lie in: what makes the sandbox work, and what isolates it.
+const RESERVED: [&str; 7] = ["/proc", "/dev", "/sys", "/etc", "/.glovebox", OUTPUTS_DIR, "/workspace/project_files"];
+
+/// Folders that no mount may cover, though it may lie in them.
+const KEPT: [&str; 3] = [WORKSPACE_DIR, WORKING_DIR, HOME_DIR];
 
 /// Everything a backend needs to know to make a sandbox.
 #[derive(Clone, Debug)]
@@ -127,9 +129,9 @@ impl Mount {
         if target.as_str() == "/" {
             return Err(wrong("the target is the root"));
         }
-        if let Some(folder) = RESERVED.iter().find(|folder| {
-            target.as_str() == **folder || (**folder != WORKING_DIR && **folder != HOME_DIR && target.is_under(folder))
-        }) {
+        let reserved = RESERVED.iter().find(|folder| target.is_under(folder));
+        let kept = KEPT.iter().find(|folder| target.as_str() == **folder);
+        if let Some(folder) = reserved.or(kept) {
             return Err(wrong(&format!("{folder} is Glovebox's own")));
         }
         Ok(Mount { source: source.into(), target, access })
@@ -211,7 +213,21 @@ mod tests {
         assert_eq!(mount.source, PathBuf::from("/srv/a:b"));
         assert_eq!(mount.access, Access::ReadOnly);
         assert_eq!(Mount::parse("x:/data:rw").unwrap().access, Access::ReadWrite);
-        for text in ["/a", ":/b", "/a:b", "/a:/b/../c", "/a:/", "/a:/proc/x", "/a:/etc", "/a\n:/b", "", "rw", "a:rw"] {
+        for text in [
+            "/a",
+            ":/b",
+            "/a:b",
+            "/a:/b/../c",
+            "/a:/",
+            "/a:/proc/x",
+            "/a:/etc",
+            "/a:/workspace",
+            "/a:/.glovebox/x",
+            "/a\n:/b",
+            "",
+            "rw",
+            "a:rw",
+        ] {
             let error = Mount::parse(text).unwrap_err();
             assert_eq!(error.code, ErrorCode::InvalidMount, "{text:?}");
         }

@@ -5,7 +5,7 @@
 
 use std::{
     fs::{self, File},
-    io::Write,
+    io::{self, Write},
     path::{Path, PathBuf},
 };
 
@@ -17,7 +17,7 @@ use crate::channel::{Channel, Receiving, read, unexpected};
 
 /// What is always kept.
 const ALWAYS: &str = "outputs/**";
-const MOST_FILES: u64 = 10_000;
+pub(crate) const MOST_FILES: u64 = 10_000;
 
 /// Checks globs before anything runs.
 pub(crate) fn check_globs(globs: &[String]) -> Result<()> {
@@ -48,7 +48,7 @@ impl Kept {
             let target = printable(path);
             let kept = self.artifacts.iter().any(|artifact| artifact.path == *path);
             if !kept && !self.denials.iter().any(|denial| denial.target == target) {
-                let hint = "only ordinary files that can be read are kept: no links, empty folders or special files";
+                let hint = "only ordinary files that can be read and fit the disk limit are kept, at most 10000";
                 self.denials.push(Denial { kind: "artifact".into(), target, hint: hint.into() });
             }
         }
@@ -62,13 +62,13 @@ pub(crate) async fn collect(
     most_bytes: u64,
     folder: &Path,
     secrets: &[&Secret],
-) -> Result<Kept> {
+    kept: &mut Kept,
+) -> Result<()> {
     let (mut sending, opening) = channel.request(path::FETCH).await?;
     let globs = globs.iter().cloned().chain([ALWAYS.to_owned()]).collect();
-    sending.send(Frame::message(FrameKind::Query, &ArtifactQuery { globs, most: MOST_FILES })).await?;
+    sending.send(Frame::message(FrameKind::Query, &ArtifactQuery { globs, most: MOST_FILES, most_bytes })).await?;
     sending.end()?;
     let mut receiving = opening.answer().await?;
-    let mut kept = Kept::default();
     let mut left = most_bytes;
     loop {
         match receiving.next().await? {
@@ -77,7 +77,7 @@ pub(crate) async fn collect(
                     return Err(unexpected(&frame));
                 }
                 let entry: FileEntry = read(&frame)?;
-                store(&mut receiving, entry, folder, secrets, &mut left, &mut kept).await?;
+                store(&mut receiving, entry, folder, secrets, &mut left, kept).await?;
             }
             Some(frame) if frame.kind == FrameKind::Done => break,
             Some(frame) => return Err(unexpected(&frame)),
@@ -85,7 +85,7 @@ pub(crate) async fn collect(
         }
     }
     kept.artifacts.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(kept)
+    Ok(())
 }
 
 /// Receives one file. Its frames are always taken to the end, kept or not.
@@ -97,18 +97,21 @@ async fn store(
     left: &mut u64,
     kept: &mut Kept,
 ) -> Result<()> {
-    let place = safe_place(folder, &entry.path);
-    let mut writing = place.as_ref().map(|place| Writing::begin(place, secrets)).transpose()?;
+    let mut writing = safe_place(folder, &entry.path, secrets)
+        .ok_or("the name cannot be stored; use another name inside")
+        .and_then(|place| Writing::begin(&place, secrets).map_err(|_| "the file cannot be stored under its name"));
     loop {
         match receiving.next().await? {
             Some(frame) if frame.kind == FrameKind::FileData => {
                 if *left < frame.payload.len() as u64 {
-                    let message = "the artifacts are larger than all that could be written inside";
+                    let message = "the guest sent more than it was asked for";
                     return Err(Error::new(ErrorCode::ChannelViolation, message));
                 }
                 *left -= frame.payload.len() as u64;
-                if let Some(writing) = &mut writing {
-                    writing.push(&frame.payload)?;
+                if let Ok(file) = &mut writing
+                    && file.push(&frame.payload).is_err()
+                {
+                    writing = Err("there is no room for the file on the host");
                 }
             }
             Some(frame) if frame.kind == FrameKind::FileEnd => break,
@@ -118,12 +121,11 @@ async fn store(
     }
     let denied = |hint: &str| Denial { kind: "artifact".into(), target: printable(&entry.path), hint: hint.into() };
     match writing {
-        None => kept.denials.push(denied("the name cannot be stored; use another name inside")),
-        Some(writing) if writing.has_secret => {
-            writing.discard()?;
+        Err(hint) => kept.denials.push(denied(hint)),
+        Ok(writing) if writing.has_secret => {
             kept.denials.push(denied("the file holds the value of a --secret and was left out"));
         }
-        Some(writing) => kept.artifacts.push(writing.finish(entry.path)),
+        Ok(writing) => kept.artifacts.push(writing.finish(entry.path)),
     }
     Ok(())
 }
@@ -138,22 +140,32 @@ struct Writing<'a> {
     /// The end of what was seen, as long as the longest secret less one, for secrets across two chunks.
     seen: Vec<u8>,
     has_secret: bool,
+    finished: bool,
 }
 
 impl<'a> Writing<'a> {
-    fn begin(place: &Path, secrets: &'a [&'a Secret]) -> Result<Self> {
+    fn begin(place: &Path, secrets: &'a [&'a Secret]) -> io::Result<Self> {
         if let Some(folder) = place.parent() {
-            fs::create_dir_all(folder).map_err(failed)?;
+            fs::create_dir_all(folder)?;
         }
-        let file = File::create_new(place).map_err(failed)?;
+        let file = File::create_new(place)?;
         let place = place.to_owned();
-        Ok(Writing { file, place, hash: Sha256::new(), bytes: 0, secrets, seen: Vec::new(), has_secret: false })
+        Ok(Writing {
+            file,
+            place,
+            hash: Sha256::new(),
+            bytes: 0,
+            secrets,
+            seen: Vec::new(),
+            has_secret: false,
+            finished: false,
+        })
     }
 
-    fn push(&mut self, bytes: &[u8]) -> Result<()> {
+    fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.bytes += bytes.len() as u64;
         self.hash.update(bytes);
-        self.file.write_all(bytes).map_err(failed)?;
+        self.file.write_all(bytes)?;
         if !self.secrets.is_empty() {
             self.seen.extend_from_slice(bytes);
             self.has_secret |= self.secrets.iter().any(|secret| secret.is_in(&self.seen));
@@ -163,18 +175,27 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    fn finish(self, path: String) -> Artifact {
-        let sha256 = self.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        Artifact { path, bytes: self.bytes, sha256 }
+    fn finish(mut self, path: String) -> Artifact {
+        self.finished = true;
+        let hash = std::mem::take(&mut self.hash).finalize();
+        Artifact { path, bytes: self.bytes, sha256: hash.iter().map(|byte| format!("{byte:02x}")).collect() }
     }
+}
 
-    fn discard(self) -> Result<()> {
-        fs::remove_file(self.place).map_err(failed)
+impl Drop for Writing<'_> {
+    /// A file that is not kept, for whatever reason, leaves no bytes behind: they may hold a secret.
+    fn drop(&mut self) {
+        if !self.finished {
+            let _ = fs::remove_file(&self.place);
+        }
     }
 }
 
 /// Where a file goes, if its name is one that can be stored safely.
-fn safe_place(folder: &Path, path: &str) -> Option<PathBuf> {
+fn safe_place(folder: &Path, path: &str, secrets: &[&Secret]) -> Option<PathBuf> {
+    if secrets.iter().any(|secret| secret.is_in(path.as_bytes())) {
+        return None;
+    }
     let checked = InsidePath::absolute(&format!("/{path}")).ok()?;
     // A name that the check had to clean is not the name of a file that exists.
     (checked.as_str()[1..] == *path && !path.is_empty()).then(|| folder.join(path))
@@ -184,10 +205,6 @@ fn printable(path: &str) -> String {
     path.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-fn failed(error: std::io::Error) -> Error {
-    Error::new(ErrorCode::ArtifactFailed, "an artifact could not be stored").because(error)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,9 +212,9 @@ mod tests {
     #[test]
     fn hostile_names_have_no_place() {
         let folder = Path::new("/store");
-        assert_eq!(safe_place(folder, "outputs/a.png"), Some(PathBuf::from("/store/outputs/a.png")));
+        assert_eq!(safe_place(folder, "outputs/a.png", &[]), Some(PathBuf::from("/store/outputs/a.png")));
         for name in ["../x", "a/../../x", "/etc/passwd", "a//b", "a/./b", "", "a\nb", "a\0b", ".."] {
-            assert_eq!(safe_place(folder, name), None, "{name:?}");
+            assert_eq!(safe_place(folder, name, &[]), None, "{name:?}");
         }
     }
 }

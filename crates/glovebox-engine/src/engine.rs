@@ -10,7 +10,7 @@ use glovebox_core::{
 };
 
 use crate::{
-    RunRequest,
+    RunRequest, begin,
     channel::Channel,
     run::{self, Lifetime, Place, Run},
 };
@@ -59,7 +59,7 @@ impl Engine {
         let (guard, channel) = self.begin(&request.spec).await?;
         let stdin = std::mem::take(&mut request.stdin);
         let ready = self.backend.ready(guard.id);
-        let begin = run::begin(&channel, &self.environment, &request, &stdin);
+        let begin = begin::begin(&channel, &self.environment, &request, &stdin);
         // The command is on its way while the sandbox is still being made, unless something must be known first.
         let (created, begun) = if request.spec.required_layers.is_empty() {
             tokio::join!(ready, begin)
@@ -140,7 +140,7 @@ impl Sandbox {
     /// Another run in this sandbox, as a stream of events.
     pub async fn start(&self, mut request: RunRequest) -> Result<Run> {
         let stdin = std::mem::take(&mut request.stdin);
-        let begun = run::begin(&self.place.channel, &self.engine.environment, &request, &stdin).await?;
+        let begun = begin::begin(&self.place.channel, &self.engine.environment, &request, &stdin).await?;
         let lifetime = Lifetime::Stays(self.guard.clone());
         Ok(run::follow(self.engine.clone(), self.place.clone(), request, stdin, begun, lifetime))
     }

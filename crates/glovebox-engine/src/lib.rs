@@ -15,6 +15,7 @@
 //! speaks with the guest, `output` keeps head and tail of a stream, `artifacts` stores files.
 
 mod artifacts;
+mod begin;
 mod channel;
 mod engine;
 mod input;

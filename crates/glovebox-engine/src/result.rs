@@ -67,13 +67,19 @@ pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunRes
     limits.timeout_ms = asked.timeout.as_millis() as u64;
     limits.output_bytes = asked.output;
     let secrets = asked.secrets();
+    if !secrets.is_empty() {
+        mask_names(&asked.command, &mut seen);
+    }
     RunResult {
         run: identity.run,
         sandbox: identity.sandbox,
         backend: identity.backend.into(),
         image: "host".into(),
         project: None,
-        labels: glovebox_core::Label::collect(&asked.labels),
+        labels: glovebox_core::Label::collect(&asked.labels)
+            .into_iter()
+            .map(|(key, value)| (key, mask(&asked.command, &value)))
+            .collect(),
         command: record(&asked.command),
         outcome,
         stdout: seen.stdout.record(secrets.iter().copied()),
@@ -92,6 +98,15 @@ pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunRes
     }
 }
 
+/// Masks secrets in names that the program chose.
+fn mask_names(command: &Command, seen: &mut Seen) {
+    let ChangeSet { added, modified, deleted, .. } = &mut seen.changes;
+    let denied = seen.kept.denials.iter_mut().map(|denial| &mut denial.target);
+    for name in added.iter_mut().chain(modified).chain(deleted).chain(denied) {
+        *name = mask(command, name);
+    }
+}
+
 /// Limits that were touched without deciding the end.
 fn limits_hit(outcome: &Outcome, seen: &Seen, no_room: bool) -> Vec<LimitKind> {
     let output = seen.stdout.exceeded() || seen.stderr.exceeded();
@@ -104,17 +119,20 @@ fn limits_hit(outcome: &Outcome, seen: &Seen, no_room: bool) -> Vec<LimitKind> {
     touched.into_iter().filter(|(_, touched)| *touched).map(|(kind, _)| kind).collect()
 }
 
+/// A text of a run without the values of its secrets.
+pub(crate) fn mask(command: &Command, text: &str) -> String {
+    let masked = Secret::mask_all(command.secrets.values(), text.as_bytes().to_vec());
+    String::from_utf8(masked).unwrap_or_default()
+}
+
 /// The command as it is recorded: values of secrets are masked wherever they stand.
 fn record(command: &Command) -> CommandRecord {
-    let mask = |text: &str| {
-        let masked = Secret::mask_all(command.secrets.values(), text.as_bytes().to_vec());
-        String::from_utf8(masked).unwrap_or_default()
-    };
+    let mask = |text: &str| mask(command, text);
     let plain = command.env.iter().map(|(name, value)| (name.as_str().to_owned(), mask(value)));
     let secret = command.secrets.iter().map(|(name, secret)| (name.as_str().to_owned(), secret.to_string()));
     CommandRecord {
         argv: command.argv.iter().map(|arg| mask(arg)).collect(),
-        cwd: command.cwd.to_string(),
+        cwd: mask(command.cwd.as_str()),
         env: plain.chain(secret).collect(),
     }
 }

@@ -17,12 +17,11 @@ use std::{
 };
 
 use glovebox_core::{
-    Backend, ChangeSet, Created, Ending, Error, ErrorCode, Evidence, GivenFile, LimitKind, Result, RunId, RunResult,
-    SandboxId,
+    Backend, ChangeSet, Created, Denial, Ending, Error, ErrorCode, Evidence, GivenFile, LimitKind, Result, RunId,
+    RunResult, SandboxId,
 };
-use glovebox_proto::{Exited, Frame, FrameKind, StartFailed, StartRun, Started, path};
+use glovebox_proto::{Exited, Frame, FrameKind};
 use jiff::Timestamp;
-use prost::Message;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::JoinHandle,
@@ -31,7 +30,8 @@ use tokio::{
 
 use crate::{
     Event, RunRequest, Stdin, TerminalSize, artifacts,
-    channel::{Channel, Receiving, Sending, read, unexpected},
+    begin::Begun,
+    channel::{Channel, Receiving, read, unexpected},
     engine::{Engine, Guard},
     input,
     output::Output,
@@ -40,8 +40,8 @@ use crate::{
 
 /// Events that wait for a slow caller; each is at most one frame.
 const EVENTS: usize = 8;
-/// Arguments and environment together; the guest's zygote takes twice as much.
-const LONGEST_START: usize = 512 * 1024;
+/// How long the collecting of changes and artifacts may take.
+const COLLECTING: Duration = Duration::from_secs(60);
 /// How long the guest has to report the end after everything was killed.
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
@@ -140,58 +140,6 @@ impl TerminalHandle {
     }
 }
 
-/// A command that has started.
-pub(crate) struct Begun {
-    sending: Sending,
-    receiving: Receiving,
-    pid: i32,
-    given: Vec<GivenFile>,
-    started: Instant,
-    started_at: Timestamp,
-}
-
-/// Begins a run: files in, command started.
-pub(crate) async fn begin(
-    channel: &Channel,
-    clean: &[(String, String)],
-    request: &RunRequest,
-    stdin: &Stdin,
-) -> Result<Begun> {
-    artifacts::check_globs(&request.artifacts)?;
-    let given = input::put_files(channel, &request.files).await?;
-    let (mut sending, opening) = channel.request(path::RUN).await?;
-    let start = StartRun {
-        argv: request.command.argv.clone(),
-        env: environment(clean, request),
-        cwd: request.command.cwd.to_string(),
-        rows: request.terminal.map(|size| size.rows.into()),
-        columns: request.terminal.map(|size| size.columns.into()),
-        stdin_empty: matches!(stdin, Stdin::Empty) && request.terminal.is_none(),
-    };
-    if start.encoded_len() > LONGEST_START {
-        return Err(Error::new(ErrorCode::InvalidValue, "arguments and environment are longer than 512 KiB together")
-            .hint("pass large input as a file or on standard input"));
-    }
-    sending.send(Frame::message(FrameKind::Start, &start)).await?;
-    let mut receiving = opening.answer().await?;
-    let mut started = None;
-    let mut answer = receiving.next().await?;
-    if answer.as_ref().is_some_and(|frame| frame.kind == FrameKind::Starting) {
-        started = Some((Instant::now(), Timestamp::now()));
-        answer = receiving.next().await?;
-    }
-    match answer {
-        Some(frame) if frame.kind == FrameKind::Started => {
-            let pid = read::<Started>(&frame)?.pid;
-            let (started, started_at) = started.ok_or_else(|| unexpected(&frame))?;
-            Ok(Begun { sending, receiving, pid, given, started, started_at })
-        }
-        Some(frame) if frame.kind == FrameKind::StartFailed => Err(start_error(&read(&frame)?, &request.command)),
-        Some(frame) => Err(unexpected(&frame)),
-        None => Err(Error::new(ErrorCode::SandboxLost, "the sandbox went away before the command started")),
-    }
-}
-
 /// Follows a run that began, in a task of its own.
 pub(crate) fn follow(
     engine: Engine,
@@ -237,41 +185,8 @@ pub(crate) fn follow(
     Run { id, sandbox, events: taken, result, cancel, sizes, _driver: driving }
 }
 
-/// The clean environment, then the caller's variables, then the secrets.
-fn environment(clean: &[(String, String)], request: &RunRequest) -> Vec<String> {
-    let command = &request.command;
-    let mut all: std::collections::BTreeMap<&str, &str> =
-        clean.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    all.extend(command.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-    all.extend(command.secrets.iter().map(|(name, secret)| (name.as_str(), secret.expose())));
-    all.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
-}
-
 fn program_name(path: &str) -> String {
     path.rsplit('/').next().unwrap_or(path).to_owned()
-}
-
-fn start_error(failed: &StartFailed, command: &glovebox_core::Command) -> Error {
-    const ENOENT: i32 = 2;
-    const ENOTDIR: i32 = 20;
-    let program = &command.argv[0];
-    let reason = std::io::Error::from_raw_os_error(failed.errno);
-    match (failed.step.as_str(), failed.errno) {
-        ("exec", ENOENT | ENOTDIR) => {
-            Error::new(ErrorCode::CommandNotFound, format!("the command '{program}' was not found inside the sandbox"))
-        }
-        ("exec", _) => {
-            let message = format!("the command '{program}' cannot be executed inside the sandbox");
-            Error::new(ErrorCode::CommandNotExecutable, message).because(reason)
-        }
-        ("chdir", _) => {
-            let message = format!("the working directory {} cannot be entered", command.cwd);
-            Error::new(ErrorCode::WorkdirUnusable, message).because(reason)
-        }
-        (step, _) => {
-            Error::new(ErrorCode::SandboxSetup, format!("the command could not be started ({step})")).because(reason)
-        }
-    }
 }
 
 /// How far the end of a run has come.
@@ -306,14 +221,13 @@ impl Driver {
         mut self,
         receiving: Receiving,
         events: mpsc::Sender<Event>,
-        cancelled: watch::Receiver<bool>,
+        mut cancelled: watch::Receiver<bool>,
         lifetime: Lifetime,
     ) -> Result<RunResult> {
-        let followed = self.follow(receiving, &events, cancelled).await;
-        drop(events);
+        let followed = self.follow(receiving, &events, &mut cancelled).await;
         let duration = self.started.elapsed();
         let collected = match followed {
-            Ok(()) => self.collect().await,
+            Ok(()) => Ok(self.collect_in_time(&events, &mut cancelled).await),
             // The program's fate when its sandbox goes away is an outcome; a guest that breaks the rules is an error.
             Err(error) if error.code == ErrorCode::SandboxLost => Ok(Collected::default()),
             Err(error) => Err(error),
@@ -323,6 +237,7 @@ impl Driver {
             Lifetime::EndsWithRun(guard) => guard.end().await,
             Lifetime::Stays(_) => self.place.backend.evidence(self.place.id).await.map(Some),
         };
+        drop(events);
         let evidence = match evidence {
             Err(error) if error.code == ErrorCode::SandboxLost => None,
             other => other?,
@@ -336,7 +251,7 @@ impl Driver {
         &mut self,
         mut receiving: Receiving,
         events: &mpsc::Sender<Event>,
-        mut cancelled: watch::Receiver<bool>,
+        cancelled: &mut watch::Receiver<bool>,
     ) -> Result<()> {
         let backend = self.place.backend.clone();
         let mut watched = backend.watched_limit(self.place.id);
@@ -347,7 +262,7 @@ impl Driver {
         loop {
             tokio::select! {
                 biased;
-                () = cancel_wanted(&mut cancelled, events), if !matches!(self.phase, Phase::Killed) => {
+                () = cancel_wanted(cancelled, events), if !matches!(self.phase, Phase::Killed) => {
                     // Whoever asked first is the reason; a run that is over its time stays so.
                     self.ending.cancelled = matches!(self.phase, Phase::Running);
                     self.kill().await?;
@@ -414,19 +329,40 @@ impl Driver {
         Ok(())
     }
 
+    /// Collects changes and artifacts, as long as the caller wants them and within bounds. How a program ended is never
+    /// lost because of what it left behind: what cannot be collected is said in the result.
+    async fn collect_in_time(
+        &mut self,
+        events: &mpsc::Sender<Event>,
+        cancelled: &mut watch::Receiver<bool>,
+    ) -> Collected {
+        let already_cancelled = self.ending.cancelled;
+        let mut collected = Collected::default();
+        let why = tokio::select! {
+            failed = self.collect(&mut collected) => failed.err().map(|error| error.message),
+            () = cancel_wanted(cancelled, events), if !already_cancelled => Some("it was cancelled".to_owned()),
+            () = tokio::time::sleep(COLLECTING) => Some(format!("it took longer than {} s", COLLECTING.as_secs())),
+        };
+        if let Some(why) = why {
+            collected.changes.truncated = true;
+            let hint = format!("not all changes and artifacts could be collected: {why}");
+            collected.kept.denials.push(Denial { kind: "artifact".into(), target: "outputs/**".into(), hint });
+        }
+        collected
+    }
+
     /// Collects changes and artifacts of a run that ended while its guest lives.
-    async fn collect(&mut self) -> Result<Collected> {
-        let changes = self.place.backend.changes(self.place.id, &self.given).await?;
-        let has_outputs = changes.added.iter().any(|path| path.starts_with("outputs/"));
+    async fn collect(&self, collected: &mut Collected) -> Result<()> {
+        collected.changes = self.place.backend.changes(self.place.id, &self.given).await?;
+        let has_outputs = collected.changes.added.iter().any(|path| path.starts_with("outputs/"));
         if !has_outputs && self.request.artifacts.is_empty() {
-            return Ok(Collected { changes, kept: artifacts::Kept::default() });
+            return Ok(());
         }
         let folder = self.engine.artifact_dir(self.run);
-        let globs = std::mem::take(&mut self.request.artifacts);
-        let most = self.place.disk.saturating_mul(2);
-        let mut kept = artifacts::collect(&self.place.channel, &globs, most, &folder, &self.asked.secrets()).await?;
-        kept.note_left_out(&changes.added);
-        Ok(Collected { changes, kept })
+        let (globs, secrets) = (&self.request.artifacts, self.asked.secrets());
+        artifacts::collect(&self.place.channel, globs, self.place.disk, &folder, &secrets, &mut collected.kept).await?;
+        collected.kept.note_left_out(&collected.changes.added);
+        Ok(())
     }
 
     fn finish(self, duration: Duration, evidence: Evidence, collected: Collected) -> RunResult {

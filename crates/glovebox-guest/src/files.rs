@@ -136,12 +136,13 @@ pub(crate) async fn fetch(body: RecvStream, mut out: SendStream<Bytes>) -> io::R
     let query: ArtifactQuery = frame.read().map_err(io::Error::other)?;
     let globs = glob_set(&query.globs)?;
     let mut left = query.most;
+    let mut bytes_left = query.most_bytes;
     for start in starts(&query.globs) {
         let Ok(folder) = open_start(&start) else { continue };
         let mut found = Vec::new();
         find(&folder, &start, &globs, 0, &mut left, &mut found);
         for path in found {
-            send_file(&mut out, &path).await?;
+            send_file(&mut out, &path, &mut bytes_left).await?;
         }
     }
     stream::send(&mut out, Frame::data(FrameKind::Done, &[])).await?;
@@ -197,18 +198,22 @@ fn find(folder: &OwnedFd, path: &str, globs: &GlobSet, depth: usize, left: &mut 
     }
 }
 
-async fn send_file(out: &mut SendStream<Bytes>, path: &[u8]) -> io::Result<()> {
+async fn send_file(out: &mut SendStream<Bytes>, path: &[u8], left: &mut u64) -> io::Result<()> {
+    // A name that is no text could be taken for another one on the host.
+    let Ok(name) = str::from_utf8(path) else { return Ok(()) };
     let whole = [WORKSPACE.as_bytes(), b"/", path].concat();
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     // A file that went away or cannot be read is left out; the host compares with what it asked for.
     let Ok(file) = openat2(CWD, OsStr::from_bytes(&whole), flags, Mode::empty(), resolve) else { return Ok(()) };
     let stat = rustix::fs::fstat(&file)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+    let size = stat.st_size as u64;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || size > *left {
         return Ok(());
     }
+    *left -= size;
     let entry = FileEntry {
-        path: String::from_utf8_lossy(path).into_owned(),
+        path: name.to_owned(),
         mode: stat.st_mode & 0o777,
         kind: FileKind::Regular.into(),
         link: String::new(),
@@ -216,10 +221,16 @@ async fn send_file(out: &mut SendStream<Bytes>, path: &[u8]) -> io::Result<()> {
     };
     stream::send(out, Frame::message(FrameKind::File, &entry)).await?;
     let mut buffer = vec![0; bound::CHUNK];
-    loop {
-        match rustix::io::read(&file, &mut buffer[..]) {
+    let mut unsent = size;
+    // A file that grows while it is read ends where it ended when it was opened.
+    while unsent > 0 {
+        let most = unsent.min(bound::CHUNK as u64) as usize;
+        match rustix::io::read(&file, &mut buffer[..most]) {
             Ok(0) => break,
-            Ok(length) => stream::send(out, Frame::data(FrameKind::FileData, &buffer[..length])).await?,
+            Ok(length) => {
+                unsent -= length as u64;
+                stream::send(out, Frame::data(FrameKind::FileData, &buffer[..length])).await?;
+            }
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

@@ -5,7 +5,10 @@ use std::{
     fs, io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, OnceLock},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use async_trait::async_trait;
@@ -128,6 +131,16 @@ impl NativeBackend {
     }
 }
 
+/// Tells a walk that nobody waits for it any more.
+#[derive(Default)]
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Waits for the launcher's answer.
 async fn answer(socket: OwnedFd) -> Result<(Answer, Vec<OwnedFd>)> {
     rustix::io::ioctl_fionbio(&socket, true).map_err(|e| no_launcher(e.into()))?;
@@ -219,12 +232,14 @@ impl Backend for NativeBackend {
             let made = held.made.as_ref().ok_or_else(|| gone(id))?;
             (made.store.try_clone().map_err(host_io)?, held.layers.clone())
         };
-        if changes::is_untouched(store.as_fd(), &layers).map_err(host_io)? {
+        if changes::is_untouched(store.as_fd(), &layers) {
             return Ok(ChangeSet::default());
         }
         // How long this takes is up to what ran inside, so it must not hold up other sandboxes.
-        let given = given.to_vec();
-        let collected = tokio::task::spawn_blocking(move || changes::collect(store.as_fd(), &layers, &given)).await;
+        let (given, stop) = (given.to_vec(), StopOnDrop::default());
+        let stopped = stop.0.clone();
+        let walk = move || changes::collect(store.as_fd(), &layers, &given, &stopped);
+        let collected = tokio::task::spawn_blocking(walk).await;
         collected.map_err(|error| host_io(io::Error::other(error)))?.map_err(host_io)
     }
 
@@ -344,7 +359,7 @@ fn limits_in_force(spec: &SandboxSpec, plan: &Plan, lowered: Vec<LimitKind>) -> 
         ("cpus", Enforcement::Cgroup),
         ("pids", Enforcement::Cgroup),
         ("disk", disk),
-        ("inodes", Enforcement::Filesystem),
+        ("inodes", disk),
         ("open_files", Enforcement::Rlimit),
         ("timeout", Enforcement::Timer),
     ];

@@ -11,22 +11,31 @@
 //! This runs on the host, as root, over names that hostile code chose. Every step is one name below an open folder,
 //! no link is ever followed, nothing but folders and regular files is opened, and the number of entries is bounded.
 
+mod folder;
+
 use std::{
     collections::BTreeSet,
     ffi::{CStr, CString},
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{BorrowedFd, OwnedFd},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use glovebox_core::{ChangeSet, Error, ErrorCode, GivenFile, Result as CoreResult};
-use rustix::{
-    fs::{Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat2},
-    io::Errno,
-};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 
 use crate::plan::Plan;
 
+use folder::{
+    attribute, differ_in_content, entries, is_empty, is_folder, is_whiteout, join, look, open_bytes, open_folder,
+    open_here, open_path,
+};
+
 const MOST: usize = 100_000;
+/// Bytes of all paths together.
+const MOST_PATH_BYTES: usize = 16 << 20;
+/// Bytes that are read to tell whether files of the same size differ; beyond it, a file that was written counts as modified.
+const MOST_COMPARED: u64 = 256 << 20;
 /// Each level holds up to three descriptors open, so depth is bounded by what a process may open.
 const DEEPEST: usize = 64;
 
@@ -72,14 +81,31 @@ impl Working {
 }
 
 /// Collects what changed below `/workspace`.
-pub(crate) fn collect(store: BorrowedFd<'_>, layers: &Layers, given: &[GivenFile]) -> io::Result<ChangeSet> {
-    let mut walk = Walk { root: None, mounts: &layers.mounts, given, changes: ChangeSet::default(), left: MOST };
-    let outputs = open_path(store, "workspace/outputs")?;
-    walk.added_below(&outputs, "outputs", 0)?;
+pub(crate) fn collect(
+    store: BorrowedFd<'_>,
+    layers: &Layers,
+    given: &[GivenFile],
+    stop: &AtomicBool,
+) -> io::Result<ChangeSet> {
+    let mut walk = Walk {
+        root: None,
+        mounts: &layers.mounts,
+        given,
+        stop,
+        changes: ChangeSet::default(),
+        left: MOST,
+        path_bytes: MOST_PATH_BYTES,
+        compared: MOST_COMPARED,
+    };
+    // Root inside can move even these folders away; then there is nothing in them.
+    if let Ok(outputs) = open_path(store, "workspace/outputs") {
+        walk.added_below(&outputs, "outputs", 0)?;
+    }
     match &layers.working {
         Working::Fresh => {
-            let folder = open_path(store, "workspace/agent_workspace")?;
-            walk.added_below(&folder, "agent_workspace", 0)?;
+            if let Ok(folder) = open_path(store, "workspace/agent_workspace") {
+                walk.added_below(&folder, "agent_workspace", 0)?;
+            }
         }
         Working::Overlay(lower) => {
             let upper = open_path(store, ".glovebox/upper")?;
@@ -98,13 +124,14 @@ pub(crate) fn collect(store: BorrowedFd<'_>, layers: &Layers, given: &[GivenFile
 }
 
 /// Whether nothing was written below `/workspace` at all: the usual case of a short run, told by three looks.
-pub(crate) fn is_untouched(store: BorrowedFd<'_>, layers: &Layers) -> io::Result<bool> {
+pub(crate) fn is_untouched(store: BorrowedFd<'_>, layers: &Layers) -> bool {
+    let empty = |path: &str| open_path(store, path).is_ok_and(|folder| is_empty(&folder));
     let working = match &layers.working {
-        Working::Fresh => is_empty(&open_path(store, "workspace/agent_workspace")?),
-        Working::Overlay(_) => is_empty(&open_path(store, ".glovebox/upper")?),
+        Working::Fresh => empty("workspace/agent_workspace"),
+        Working::Overlay(_) => empty(".glovebox/upper"),
         Working::Direct => true,
     };
-    Ok(working && is_empty(&open_path(store, "workspace/outputs")?))
+    working && empty("workspace/outputs")
 }
 
 /// Whether the lower folder that shines through is the one that used to be there.
@@ -119,8 +146,12 @@ struct Walk<'a> {
     given: &'a [GivenFile],
     /// The root of the lower layer, which absolute redirects count from.
     root: Option<OwnedFd>,
+    /// Set when nobody wants the result any more.
+    stop: &'a AtomicBool,
     changes: ChangeSet,
     left: usize,
+    path_bytes: usize,
+    compared: u64,
 }
 
 enum Kind {
@@ -134,6 +165,11 @@ impl Walk<'_> {
         if self.left == 0 || self.mounts.contains(path) {
             return;
         }
+        if path.len() > self.path_bytes || self.stop.load(Ordering::Relaxed) {
+            self.left = 0;
+            return;
+        }
+        self.path_bytes -= path.len();
         self.left -= 1;
         let list = match kind {
             Kind::Added => &mut self.changes.added,
@@ -163,7 +199,8 @@ impl Walk<'_> {
             let below = join(path, &name);
             match (is_folder(&stat), depth < DEEPEST) {
                 (true, true) => {
-                    let inner = open_folder(folder, &name)?;
+                    // What lives inside may still move things about; a folder that is gone has no changes.
+                    let Ok(inner) = open_folder(folder, &name) else { continue };
                     if is_empty(&inner) {
                         self.note(kind(), &below);
                     } else {
@@ -240,14 +277,14 @@ impl Walk<'_> {
         if !is_folder(stat) {
             return self.compare_file(upper, name, stat, before, &below, depth);
         }
-        let inner = open_folder(upper, name)?;
+        let Ok(inner) = open_folder(upper, name) else { return Ok(()) };
         let (source, same) = match self.layer_marks(&inner, source)? {
             Marks::None => (source.and_then(|folder| open_folder(folder, name).ok()), Same::Yes),
             Marks::Opaque => (None, Same::No),
             Marks::Redirect(elsewhere) => (elsewhere, Same::No),
         };
         let old_folder = before.filter(|_| old.is_some_and(|old| is_folder(&old)));
-        let old_folder = old_folder.map(|folder| open_folder(folder, name)).transpose()?;
+        let old_folder = old_folder.and_then(|folder| open_folder(folder, name).ok());
         if old_folder.is_none() {
             self.replaced(before, name, old.as_ref(), &below, depth)?;
         }
@@ -272,9 +309,9 @@ impl Walk<'_> {
             return self.compare_file(source, name, stat, before, &below, depth);
         }
         let old = before.and_then(|folder| look(folder, name));
-        let inner = open_folder(source, name)?;
+        let Ok(inner) = open_folder(source, name) else { return Ok(()) };
         let old_folder = match (before, &old) {
-            (Some(folder), Some(old)) if is_folder(old) => Some(open_folder(folder, name)?),
+            (Some(folder), Some(old)) if is_folder(old) => open_folder(folder, name).ok(),
             _ => None,
         };
         if old_folder.is_none() {
@@ -306,12 +343,35 @@ impl Walk<'_> {
                 self.note(Kind::Added, path);
             }
             Some((before, old)) => {
-                if differs(folder, stat, before, &old, name)? {
+                if self.differs(folder, stat, before, &old, name) {
                     self.note(Kind::Modified, path);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether a file is really another than before: kind, mode, size or content. What cannot be read any more is.
+    fn differs(&mut self, folder: &OwnedFd, stat: &Stat, before: &OwnedFd, old: &Stat, name: &CStr) -> bool {
+        if stat.st_mode != old.st_mode || stat.st_size != old.st_size {
+            return true;
+        }
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile if stat.st_size as u64 > self.compared => true,
+            FileType::RegularFile => {
+                self.compared -= stat.st_size as u64;
+                let open = |folder| open_here(folder, name, OFlags::RDONLY | OFlags::NONBLOCK);
+                match (open(folder), open(before)) {
+                    (Ok(new), Ok(old)) => differ_in_content(&new, &old).unwrap_or(true),
+                    _ => true,
+                }
+            }
+            FileType::Symlink => {
+                let target = |folder: &OwnedFd| rustix::fs::readlinkat(folder, name, Vec::new()).ok();
+                target(folder) != target(before)
+            }
+            _ => false,
+        }
     }
 
     /// A file that was in the way of a folder is gone.
@@ -334,7 +394,7 @@ impl Walk<'_> {
             self.note(Kind::Deleted, path);
             return Ok(());
         }
-        let folder = open_folder(before, name)?;
+        let Ok(folder) = open_folder(before, name) else { return Ok(()) };
         if is_empty(&folder) {
             self.note(Kind::Deleted, path);
             return Ok(());
@@ -359,115 +419,4 @@ enum Marks {
     None,
     Opaque,
     Redirect(Option<OwnedFd>),
-}
-
-fn attribute(folder: &OwnedFd, name: &str) -> io::Result<Option<Vec<u8>>> {
-    let mut value = vec![0; 4096];
-    match rustix::fs::fgetxattr(folder, name, &mut value[..]) {
-        Ok(length) => {
-            value.truncate(length);
-            Ok(Some(value))
-        }
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn open_bytes(start: &OwnedFd, path: &[u8]) -> Option<OwnedFd> {
-    let mut at = start.try_clone().ok()?;
-    for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
-        at = open_folder(&at, &CString::new(name).ok()?).ok()?;
-    }
-    Some(at)
-}
-
-fn open_path(root: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
-    let mut at = open_folder(root, c".")?;
-    for name in path.split('/') {
-        at = open_folder(&at, &CString::new(name)?)?;
-    }
-    Ok(at)
-}
-
-fn open_folder(folder: impl AsFd, name: &CStr) -> io::Result<OwnedFd> {
-    open_here(folder, name, OFlags::RDONLY | OFlags::DIRECTORY)
-}
-
-/// Opens one name without following a link or a mount: the store is also the root of the sandbox, where other things
-/// are mounted.
-fn open_here(folder: impl AsFd, name: &CStr, flags: OFlags) -> io::Result<OwnedFd> {
-    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(openat2(folder, name, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_XDEV)?)
-}
-
-/// The entries of a folder, at most as many as a change set takes.
-fn entries(folder: &OwnedFd) -> io::Result<Vec<(CString, Stat)>> {
-    let mut found = Vec::new();
-    for entry in Dir::read_from(folder)?.take(MOST) {
-        let name = entry?.file_name().to_owned();
-        if name.as_c_str() != c"."
-            && name.as_c_str() != c".."
-            && let Some(stat) = look(folder, &name)
-        {
-            found.push((name, stat));
-        }
-    }
-    Ok(found)
-}
-
-fn look(folder: &OwnedFd, name: &CStr) -> Option<Stat> {
-    rustix::fs::fstat(open_here(folder, name, OFlags::PATH).ok()?).ok()
-}
-
-fn is_folder(stat: &Stat) -> bool {
-    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
-}
-
-fn is_whiteout(stat: &Stat) -> bool {
-    FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == 0
-}
-
-fn is_empty(folder: &OwnedFd) -> bool {
-    // The first two entries are the folder itself and its parent.
-    Dir::read_from(folder).is_ok_and(|entries| entries.take(3).count() < 3)
-}
-
-/// Names that are not UTF-8 are shown as well as they can be.
-fn join(path: &str, name: &CStr) -> String {
-    format!("{path}/{}", name.to_string_lossy())
-}
-
-/// Whether a file is really another than before: kind, mode, size or content.
-fn differs(folder: &OwnedFd, stat: &Stat, before: &OwnedFd, old: &Stat, name: &CStr) -> io::Result<bool> {
-    if stat.st_mode != old.st_mode || stat.st_size != old.st_size {
-        return Ok(true);
-    }
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => {
-            let new = open_here(folder, name, OFlags::RDONLY | OFlags::NONBLOCK)?;
-            let old = open_here(before, name, OFlags::RDONLY | OFlags::NONBLOCK)?;
-            differ_in_content(&new, &old)
-        }
-        FileType::Symlink => {
-            let target = |folder: &OwnedFd| rustix::fs::readlinkat(folder, name, Vec::new());
-            Ok(target(folder)? != target(before)?)
-        }
-        _ => Ok(false),
-    }
-}
-
-fn differ_in_content(new: &OwnedFd, old: &OwnedFd) -> io::Result<bool> {
-    let (mut a, mut b) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
-    let mut at = 0;
-    loop {
-        let first = rustix::io::pread(new, &mut a[..], at)?;
-        let second = rustix::io::pread(old, &mut b[..], at)?;
-        if first != second || a[..first] != b[..second] {
-            return Ok(true);
-        }
-        if first == 0 {
-            return Ok(false);
-        }
-        at += first as u64;
-    }
 }

@@ -354,6 +354,7 @@ impl Launcher {
         if let Some(live) = self.sandboxes.get_mut(&number) {
             live.exited = true;
             let _ = epoll::delete(&self.events, &live.process);
+            sys::wait_for(&live.process);
             if live.pending.is_some() {
                 return self.guest_reported(number);
             }

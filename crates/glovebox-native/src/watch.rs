@@ -75,8 +75,8 @@ fn pause(bytes: u64) -> Duration {
 
 /// How long the disk watch rests between two looks.
 const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-/// A look is given up at this many entries; the tree is then taken as it was.
-const MOST_ENTRIES: usize = 1_000_000;
+/// A tree that is larger or deeper than can be looked at counts as outgrown.
+const MOST_ENTRIES: u64 = 1_000_000;
 const DEEPEST: usize = 128;
 
 /// Starts a process that watches folders of the host which programs inside can write. The descriptor becomes readable
@@ -91,7 +91,9 @@ pub(crate) fn start_disk_watch(plan: &Plan) -> io::Result<(OwnedFd, KillOnDrop)>
         .collect();
     let open = |path: &&str| rustix::fs::open(*path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let folders = folders.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    let before: u64 = folders.iter().map(size).sum();
+    let before = total(&folders).ok_or_else(|| io::Error::from(rustix::io::Errno::FBIG))?;
+    let most =
+        Size { bytes: before.bytes.saturating_add(plan.disk), entries: before.entries.saturating_add(plan.inodes) };
     let (tell, told) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map(|(r, w)| (w, r))?;
     match sys::fork_with(0)? {
         Forked::Child => {
@@ -100,7 +102,7 @@ pub(crate) fn start_disk_watch(plan: &Plan) -> io::Result<(OwnedFd, KillOnDrop)>
             let mut keep: Vec<_> = folders.iter().chain([&tell]).map(AsRawFd::as_raw_fd).collect();
             keep.sort_unstable();
             if sys::die_with_parent().and_then(|()| sys::close_all_but(&keep)).is_ok() {
-                watch_folders(&folders, before.saturating_add(plan.disk), &tell);
+                watch_folders(&folders, most, &tell);
             }
             sys::exit_now(0)
         }
@@ -108,45 +110,61 @@ pub(crate) fn start_disk_watch(plan: &Plan) -> io::Result<(OwnedFd, KillOnDrop)>
     }
 }
 
-fn watch_folders(folders: &[OwnedFd], most: u64, tell: &OwnedFd) {
+fn watch_folders(folders: &[OwnedFd], most: Size, tell: &OwnedFd) {
     // The pipe has an event only once nobody reads it any more.
     while poll(&mut [PollFd::new(tell, PollFlags::empty())], Some(&REST)) == Ok(0) {
-        if folders.iter().map(size).sum::<u64>() > most {
+        if total(folders).is_none_or(|size| size.bytes > most.bytes || size.entries > most.entries) {
             let _ = rustix::io::write(tell, b"!");
             return;
         }
     }
 }
 
-/// Bytes that a file or a folder with all below it takes on disk. No link is followed.
-fn size(place: &OwnedFd) -> u64 {
-    let mut left = MOST_ENTRIES;
-    let Ok(stat) = rustix::fs::fstat(place) else { return 0 };
-    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-        return stat.st_blocks as u64 * 512;
-    }
-    match rustix::fs::openat(place, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
-        Ok(folder) => size_below(&folder, 0, &mut left),
-        Err(_) => 0,
-    }
+/// What files and folders take.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    bytes: u64,
+    entries: u64,
 }
 
-fn size_below(folder: &OwnedFd, depth: usize, left: &mut usize) -> u64 {
-    let Ok(entries) = Dir::read_from(folder) else { return 0 };
-    let mut sum = 0;
-    for entry in entries.flatten() {
-        if [c".", c".."].contains(&entry.file_name()) || *left == 0 {
+/// What these files and folders take with all below them. No link is followed. Nothing when that is too much to look at.
+fn total(places: &[OwnedFd]) -> Option<Size> {
+    let mut size = Size::default();
+    for place in places {
+        let Ok(stat) = rustix::fs::fstat(place) else { continue };
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            size.bytes += stat.st_blocks as u64 * 512;
             continue;
         }
-        *left -= 1;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        if let Ok(folder) = rustix::fs::openat(place, ".", flags, Mode::empty()) {
+            add_below(&folder, 0, &mut size)?;
+        }
+    }
+    Some(size)
+}
+
+fn add_below(folder: &OwnedFd, depth: usize, size: &mut Size) -> Option<()> {
+    let Ok(entries) = Dir::read_from(folder) else { return Some(()) };
+    for entry in entries.flatten() {
+        if [c".", c".."].contains(&entry.file_name()) {
+            continue;
+        }
         let Ok(stat) = rustix::fs::statat(folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        sum += stat.st_blocks as u64 * 512;
-        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory && depth < DEEPEST {
+        size.bytes += stat.st_blocks as u64 * 512;
+        size.entries += 1;
+        if size.entries > MOST_ENTRIES {
+            return None;
+        }
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            if depth >= DEEPEST {
+                return None;
+            }
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             if let Ok(inner) = rustix::fs::openat(folder, entry.file_name(), flags, Mode::empty()) {
-                sum += size_below(&inner, depth + 1, left);
+                add_below(&inner, depth + 1, size)?;
             }
         }
     }
-    sum
+    Some(())
 }

@@ -119,4 +119,7 @@ pub struct ArtifactQuery {
     /// No more files than this.
     #[prost(uint64, tag = "2")]
     pub most: u64,
+    /// No more bytes than this in all files together; a file that would pass it is left out.
+    #[prost(uint64, tag = "3")]
+    pub most_bytes: u64,
 }

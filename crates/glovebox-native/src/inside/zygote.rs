@@ -19,6 +19,7 @@ use rustix::{
 use super::{join_groups, privileges};
 use crate::{
     plan::{Failure, GuestReport, Plan, Report, step},
+    seccomp,
     sys::{self, Forked},
     wire,
 };
@@ -101,6 +102,9 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[sock_filter], doors: OwnedFd) ->
     rustix::process::umask(USUAL_UMASK);
     let landlock = restrict_files(plan);
     privileges::drop_for_zygote()?;
+    if plan.writes_to_host() {
+        step("install the filter of modes", sys::install_filter(&seccomp::compile_no_setid()))?;
+    }
     step("install the filter", sys::install_filter(filter))?;
     step("close descriptors", sys::close_all_but(&[socket]))?;
     let report = Report { keyring: true, masked_proc: false, landlock, rlimits: true };

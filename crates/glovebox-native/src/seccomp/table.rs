@@ -66,6 +66,23 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
+/// Calls that set a mode, and which argument it is.
+pub(super) const MODES: &[(i64, u32)] = &[
+    (libc::SYS_chmod, 1),
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    // fchmodat2
+    (452, 2),
+    (libc::SYS_creat, 1),
+    (libc::SYS_mkdir, 1),
+    (libc::SYS_mkdirat, 2),
+    (libc::SYS_mknod, 1),
+    (libc::SYS_mknodat, 2),
+];
+
+/// Calls that may make a file: which argument the flags are, and which the mode.
+pub(super) const OPENS: &[(i64, u32, u32)] = &[(libc::SYS_open, 1, 2), (libc::SYS_openat, 2, 3)];
+
 /// Calls that exist and that no sandbox makes.
 pub(super) const REFUSED: &[i64] = calls! {
     SYS_acct SYS_add_key SYS_adjtimex SYS_bpf SYS_chroot SYS_clock_adjtime SYS_clock_settime SYS_delete_module

@@ -7,7 +7,7 @@ mod memory;
 use std::{
     ffi::c_int,
     io,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
 };
 
 use rustix::process::Pid;
@@ -92,10 +92,11 @@ pub(crate) fn exit_now(code: c_int) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Waits until a process is over.
+/// Waits until a child is over and nothing of it is left. The kernel reaps the launcher's children by itself, but a moment
+/// after it tells of their end; this returns, with an error that says so, when there is no such child any more.
 pub(crate) fn wait_for(process: &OwnedFd) {
-    use rustix::event::{PollFd, PollFlags, poll};
-    while poll(&mut [PollFd::new(process, PollFlags::IN)], None) == Err(rustix::io::Errno::INTR) {}
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+    while let Err(rustix::io::Errno::INTR) = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED) {}
 }
 
 /// Ends a process and waits for its end, unless it is kept.

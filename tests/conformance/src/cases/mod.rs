@@ -1,6 +1,7 @@
 //! The cases, a file for each group.
 
 mod artifacts;
+mod attacks;
 mod errors;
 mod files;
 mod io;
@@ -48,6 +49,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         secrets::CASES,
         network::CASES,
         library::CASES,
+        attacks::CASES,
     ]
     .into_iter()
     .flatten()
