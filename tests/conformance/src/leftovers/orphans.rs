@@ -43,7 +43,14 @@ fn orphaned_processes() -> Vec<String> {
     let ancestors = ancestors();
     let processes = all_processes().into_iter();
     let orphans = processes.filter(|p| NAMES.contains(&p.name.as_str()) && ancestors.contains(&p.parent));
+    // One that has ended and waits for its new parent to take note is over; how soon that is, is up to the host's init.
+    let orphans = orphans.filter(|process| !has_ended(process.pid));
     orphans.map(|process| format!("process {} ({})", process.pid, process.name)).collect()
+}
+
+fn has_ended(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['Z', 'X']))
 }
 
 fn processes_in(group: &Path) -> Vec<String> {
