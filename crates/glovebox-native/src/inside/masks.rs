@@ -35,51 +35,31 @@ const NULL: [&str; 10] = [
 /// Folders that stay but cannot be written.
 const READ_ONLY: [&str; 1] = ["sys"];
 
-/// Applies all masks whose target exists. Says true: a mask that fails is an error.
-pub(super) fn apply(root: BorrowedFd<'_>) -> io::Result<bool> {
-    let null = clone(root, "dev/null")?;
-    let empty = clone(root, ".glovebox/empty")?;
-    sys::seal_tree(empty.as_fd(), true, None)?;
-    let mut spare = Spares { null: Some(null), empty: Some(empty) };
+/// Applies all masks whose target exists.
+pub(super) fn apply(root: BorrowedFd<'_>) -> io::Result<()> {
     for name in EMPTY {
         if let Some(place) = find(root, name)? {
-            cover(&place, spare.empty(root)?)?;
+            cover(&place, sealed(root, ".glovebox/empty")?)?;
         }
     }
     for name in NULL {
         if let Some(place) = find(root, name)? {
-            cover(&place, spare.null(root)?)?;
+            cover(&place, clone(root, "dev/null")?)?;
         }
     }
     for name in READ_ONLY {
-        let tree = clone(root, &format!("proc/{name}"))?;
-        sys::seal_tree(tree.as_fd(), true, None)?;
         if let Some(place) = find(root, name)? {
-            cover(&place, tree)?;
+            cover(&place, sealed(root, &format!("proc/{name}"))?)?;
         }
     }
-    Ok(true)
+    Ok(())
 }
 
-/// Clones made ahead of the masks; each serves one.
-struct Spares {
-    null: Option<OwnedFd>,
-    empty: Option<OwnedFd>,
-}
-
-impl Spares {
-    fn null(&mut self, root: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-        self.null.take().map_or_else(|| clone(root, "dev/null"), Ok)
-    }
-
-    fn empty(&mut self, root: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-        if let Some(tree) = self.empty.take() {
-            return Ok(tree);
-        }
-        let tree = clone(root, ".glovebox/empty")?;
-        sys::seal_tree(tree.as_fd(), true, None)?;
-        Ok(tree)
-    }
+/// A clone that cannot be written.
+fn sealed(root: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
+    let tree = clone(root, path)?;
+    sys::seal_tree(tree.as_fd(), true, None)?;
+    Ok(tree)
 }
 
 fn clone(root: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {

@@ -16,9 +16,8 @@ use crate::plan::{Failure, step};
 /// Any folder of the host; it is covered in our namespace only, and gone with the old root.
 const MEETING_PLACE: &str = "/tmp";
 
-/// Attaches all trees, mounts what belongs to the namespaces, and makes the result the root. Says whether all masks
-/// over /proc are in place.
-pub(super) fn assemble(trees: Vec<(String, OwnedFd)>) -> Result<bool, Failure> {
+/// Attaches all trees, mounts what belongs to the namespaces, masks parts of /proc, and makes the result the root.
+pub(super) fn assemble(trees: Vec<(String, OwnedFd)>) -> Result<(), Failure> {
     // A new /proc may only be mounted while one is visible that hides nothing, so it comes first.
     // Processes of other users are invisible, ours among them; the guest is in the group that sees all.
     let proc = step("make /proc", file_system("proc", &[("hidepid", "2"), ("gid", "0")]))?;
@@ -33,9 +32,8 @@ pub(super) fn assemble(trees: Vec<(String, OwnedFd)>) -> Result<bool, Failure> {
     for (target, tree) in trees {
         step(&format!("mount {target}"), attach(root.as_fd(), &target, tree.as_fd()))?;
     }
-    let masked = step("mask /proc", masks::apply(root.as_fd()))?;
-    step("move into the root", pivot(root.as_fd()))?;
-    Ok(masked)
+    step("mask /proc", masks::apply(root.as_fd()))?;
+    step("move into the root", pivot(root.as_fd()))
 }
 
 fn file_system(kind: &str, options: &[(&str, &str)]) -> rustix::io::Result<OwnedFd> {
