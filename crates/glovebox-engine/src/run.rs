@@ -265,13 +265,13 @@ impl Driver {
                 () = cancel_wanted(cancelled, events), if !matches!(self.phase, Phase::Killed) => {
                     // Whoever asked first is the reason; a run that is over its time stays so.
                     self.ending.cancelled = matches!(self.phase, Phase::Running);
-                    self.kill().await?;
+                    self.kill();
                 }
-                () = sleep_until(self.deadline) => self.deadline_passed().await?,
+                () = sleep_until(self.deadline) => self.deadline_passed()?,
                 kind = &mut watched, if watching => {
                     watching = false;
                     self.watched_disk = kind == LimitKind::Disk;
-                    self.kill().await?;
+                    self.kill();
                 }
                 permit = events.reserve(), if waiting.is_some() => {
                     // Without a permit the caller has dropped the run, which the cancel branch sees too.
@@ -281,8 +281,8 @@ impl Driver {
                 }
                 frame = receiving.next(), if waiting.is_none() => match frame? {
                     Some(frame) => match frame.kind {
-                        FrameKind::Stdout => waiting = Some(self.output(frame, Event::Stdout).await?),
-                        FrameKind::Stderr => waiting = Some(self.output(frame, Event::Stderr).await?),
+                        FrameKind::Stdout => waiting = Some(self.output(frame, Event::Stdout)),
+                        FrameKind::Stderr => waiting = Some(self.output(frame, Event::Stderr)),
                         FrameKind::Exited => {
                             let exited: Exited = read(&frame)?;
                             (self.ending.code, self.ending.signal) = (exited.code, exited.signal);
@@ -296,37 +296,44 @@ impl Driver {
         }
     }
 
-    async fn output(&mut self, frame: Frame, event: fn(bytes::Bytes) -> Event) -> Result<Event> {
+    fn output(&mut self, frame: Frame, event: fn(bytes::Bytes) -> Event) -> Event {
         let output = if frame.kind == FrameKind::Stdout { &mut self.stdout } else { &mut self.stderr };
         output.push(&frame.payload);
         let limits = &self.request.spec.limits;
         if limits.output_kill && output.exceeded() && matches!(self.phase, Phase::Running) {
             self.ending.output_exceeded = Some(limits.output);
-            self.kill().await?;
+            self.kill();
         }
-        Ok(event(frame.payload))
+        event(frame.payload)
     }
 
-    async fn deadline_passed(&mut self) -> Result<()> {
+    fn deadline_passed(&mut self) -> Result<()> {
         match self.phase {
             Phase::Running => {
                 self.ending.timed_out = Some(self.request.spec.limits.timeout.as_millis() as u64);
                 self.phase = Phase::Terminating;
                 self.deadline = Instant::now() + self.request.spec.limits.grace;
-                input::signal(&self.place.channel, self.pid, SIGTERM).await
+                self.signal(SIGTERM);
             }
-            Phase::Terminating => self.kill().await,
-            Phase::Killed => Err(Error::new(ErrorCode::SandboxLost, "the guest did not report the end in time")),
+            Phase::Terminating => self.kill(),
+            Phase::Killed => {
+                return Err(Error::new(ErrorCode::SandboxLost, "the guest did not report the end in time"));
+            }
         }
+        Ok(())
     }
 
-    /// Ends everything of the run at once. The guest's answer is not awaited here: it may be the one that hangs.
-    async fn kill(&mut self) -> Result<()> {
+    /// Ends everything of the run at once.
+    fn kill(&mut self) {
         self.phase = Phase::Killed;
         self.deadline = Instant::now() + KILL_GRACE;
+        self.signal(SIGKILL);
+    }
+
+    /// Sends a signal to the run. The guest's answer is not awaited: it may be the one that hangs, and the clock must not.
+    fn signal(&self, number: i32) {
         let (channel, pid) = (self.place.channel.clone(), self.pid);
-        tokio::spawn(async move { input::signal(&channel, pid, SIGKILL).await });
-        Ok(())
+        tokio::spawn(async move { input::signal(&channel, pid, number).await });
     }
 
     /// Collects changes and artifacts, as long as the caller wants them and within bounds. How a program ended is never

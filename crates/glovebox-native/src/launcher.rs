@@ -232,22 +232,12 @@ impl Launcher {
         step("make the control groups", groups.make(&limits))?;
         step("open the groups", send_doors(&door_sender, groups))?;
         let store = store::make(plan, &self.image, base)?;
-        let namespace = step("open the user namespace", idmap::namespace_of(pid))?;
-        let (mut trees, mut mapped) = mounts::image(&self.image.mounts, namespace.as_fd())?;
-        let direct = plan.workspace.iter().filter(|_| !plan.workspace_overlay);
-        let store = self.add_overlay(plan, base, store, &mut trees)?;
-        for mount in direct.chain(&plan.mounts) {
-            let (tree, how) = mounts::planned(mount, base, plan)?;
-            mapped = mapped.and(how);
-            trees.push(tree);
-        }
+        let (trees, mapped, store) = self.make_trees(plan, base, pid, store)?;
+        // What is there before anything can be written counts as before, so the watch starts before the mounts go in.
+        let watching =
+            plan.writes_to_host().then(|| step("watch the disk", watch::start_disk_watch(plan))).transpose()?;
+        let (watch, disk_watch) = watching.unzip();
         step("hand over the mounts", send_mounts(&report, &store, &trees, groups))?;
-        let (watch, disk_watch) = match plan.writes_to_host() {
-            true => {
-                step("watch the disk", watch::start_disk_watch(plan)).map(|(told, life)| (Some(told), Some(life)))?
-            }
-            false => (None, None),
-        };
         let live = Live {
             id,
             pid,
@@ -267,6 +257,27 @@ impl Launcher {
             zygote: None,
         };
         Ok((live, report, watch))
+    }
+
+    /// All trees that the guest attaches below the store, and whether their owners could be shifted. An overlay gives the
+    /// store back as a new descriptor.
+    fn make_trees(
+        &mut self,
+        plan: &Plan,
+        base: u32,
+        guest: Pid,
+        store: OwnedFd,
+    ) -> Result<(Vec<Tree>, Mapped, OwnedFd), Failure> {
+        let namespace = step("open the user namespace", idmap::namespace_of(guest))?;
+        let (mut trees, mut mapped) = mounts::image(&self.image.mounts, namespace.as_fd())?;
+        let store = self.add_overlay(plan, base, store, &mut trees)?;
+        let direct = plan.workspace.iter().filter(|_| !plan.workspace_overlay);
+        for mount in direct.chain(&plan.mounts) {
+            let (tree, how) = mounts::planned(mount, base, plan)?;
+            mapped = mapped.and(how);
+            trees.push(tree);
+        }
+        Ok((trees, mapped, store))
     }
 
     /// Puts an overlay over the workspace, if the plan wants one. The store comes back as a new descriptor then.

@@ -182,3 +182,21 @@ fn an_interrupted_run_still_gives_its_document_and_leaves_no_group() {
     assert_eq!(folders_with(Path::new("/sys/fs/cgroup"), sandbox), Vec::<std::path::PathBuf>::new());
     assert!(!is_running("98764"));
 }
+
+#[test]
+fn a_guest_that_hangs_does_not_stop_the_clock() {
+    let bench = Bench::new();
+    let mut child = bench
+        .glovebox(["run", "--timeout", "500ms", "--grace", "100ms", "--", "sh", "-c", "echo up; exec sleep 60"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    let children = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let launcher = children(&child.id().to_string());
+    let guest = children(launcher.trim());
+    let stopped = std::process::Command::new("kill").args(["-STOP", guest.trim()]).status().unwrap();
+    assert!(stopped.success());
+    assert_eq!(child.wait().unwrap().code(), Some(124));
+}
