@@ -126,11 +126,13 @@ fn outcome(result: &RunResult) -> Option<String> {
              --output-limit-kill",
             size(*limit_bytes)
         ),
-        Outcome::DiskFull { .. } => format!(
-            "the disk was full: limit {} and {} files; raise it with --disk or --inodes",
-            size(result.limits.disk_bytes),
+        Outcome::DiskFull { limit: LimitKind::Inodes, .. } => format!(
+            "there was no room for more files: limit {} files and folders; raise it with --inodes",
             result.limits.inodes
         ),
+        Outcome::DiskFull { .. } => {
+            format!("the disk was full: limit {}; raise it with --disk", size(result.limits.disk_bytes))
+        }
         Outcome::Lost => "the sandbox went away under the run".to_owned(),
         other => format!("{other:?}"),
     })
@@ -142,6 +144,8 @@ fn limit_hit(limit: LimitKind, result: &RunResult) -> Option<String> {
         LimitKind::Memory => format!("the memory limit of {} was reached (--memory)", size(limits.memory_bytes)),
         LimitKind::Cpus => format!("the limit of {} CPUs was reached (--cpus)", limits.cpus),
         LimitKind::Pids => format!("the limit of {} processes was reached (--pids)", limits.pids),
+        LimitKind::Disk if result.limits_hit.contains(&LimitKind::Inodes) => return None,
+        LimitKind::Inodes => format!("the limit of {} files and folders was reached (--inodes)", limits.inodes),
         LimitKind::Disk => format!("the disk limit of {} was reached (--disk)", size(limits.disk_bytes)),
         LimitKind::OpenFiles => format!("the limit of {} open files was reached (--open-files)", limits.open_files),
         // The caller has seen all of the output; only the result document would have been cut.
