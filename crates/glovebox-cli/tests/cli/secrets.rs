@@ -50,6 +50,7 @@ fn a_source_that_gives_nothing_is_an_error() {
         "TOKEN=file:missing",
         "TOKEN=file:empty",
         "TOKEN=command:false",
+        "TOKEN=command:yes",
         "TOKEN=keyring:x",
     ] {
         assert_eq!(bench.error(&["--secret", source, "--", "true"]), ("secret_unavailable".into(), 125), "{source}");
