@@ -100,7 +100,7 @@ fn help_or_error(error: clap::Error) -> Result<Parsed> {
 
 /// clap's words as one of our errors: the first paragraph is the message, its tips are the hint.
 fn usage(error: &clap::Error) -> Error {
-    if let Some(error) = comes_later(error).or_else(|| wrong_switch(error)) {
+    if let Some(error) = comes_later(error).or_else(|| no_verb(error)).or_else(|| wrong_switch(error)) {
         return error;
     }
     let code = match error.kind() {
@@ -137,6 +137,13 @@ fn comes_later(error: &clap::Error) -> Option<Error> {
         _ => return None,
     };
     Some(Error::new(ErrorCode::Usage, format!("{what} comes with a later version")).hint(hint))
+}
+
+/// The error for a file where a verb belongs, the commonest first slip.
+fn no_verb(error: &clap::Error) -> Option<Error> {
+    let word = context(error, ContextKind::InvalidSubcommand).filter(|word| std::path::Path::new(word).is_file())?;
+    let message = format!("{word:?} is no verb of glovebox");
+    Some(Error::new(ErrorCode::Usage, message).hint(format!("to run the file: glovebox run {word}")))
 }
 
 /// The error for a switch whose variable holds neither yes nor no. A switch on the command line has no value.

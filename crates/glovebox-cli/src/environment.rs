@@ -78,7 +78,7 @@ fn add_secret(command: Command, text: &str) -> Result<Command> {
         Some(("env", variable)) if is_identifier(variable) => from_variable(name, variable),
         Some(("file", path)) => from_file(name, Path::new(path)),
         Some(("command", line)) => from_command(name, line),
-        Some(("keyring", _)) => Err(unavailable(name, "keyring: comes with a later version").hint(SOURCES)),
+        Some(("keyring", _)) => Err(unavailable(name, "reading keyrings comes with a later version").hint(SOURCES)),
         _ => {
             let message = format!("the secret {name} has no source that is known");
             Err(Error::new(ErrorCode::InvalidValue, message).hint(SOURCES))

@@ -10,10 +10,22 @@ use std::{
 use glovebox_core::{Error, ErrorCode, Isolation, Layer, LimitKind, Network, Outcome, Result, RunResult, SandboxSpec};
 use serde::Serialize;
 
-/// Says a line.
+/// Says a line. Names in it may come from inside a sandbox or from somebody's folder; what would steer the terminal is
+/// shown instead of sent.
 pub(crate) fn say(line: &str) {
     // A standard error that cannot be written leaves nobody to tell.
-    let _ = writeln!(stderr().lock(), "glovebox: {line}");
+    let _ = writeln!(stderr().lock(), "glovebox: {}", printable(line));
+}
+
+fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    shown
 }
 
 /// Prints what a verb was asked for on standard output.
@@ -221,6 +233,11 @@ mod tests {
         assert_eq!(duration(Duration::from_secs(30)), "30s");
         assert_eq!(duration(Duration::from_secs(5400)), "1h30m");
         assert_eq!(duration(Duration::from_millis(1500)), "1s500ms");
+    }
+
+    #[test]
+    fn what_would_steer_a_terminal_is_shown_instead() {
+        assert_eq!(printable("a\u{1b}[2J\nb \u{9b}ü"), "a\\u{1b}[2J\\nb \\u{9b}ü");
     }
 
     #[test]

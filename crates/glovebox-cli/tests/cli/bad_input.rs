@@ -61,6 +61,23 @@ fn what_a_later_version_brings_is_said_plainly() {
 }
 
 #[test]
+fn a_file_in_place_of_a_verb_is_told_the_verb() {
+    let bench = Bench::new();
+    bench.write("a.py", "");
+    let called = bench.call(["a.py", "x"]);
+    assert_eq!(called.code, 2);
+    assert!(called.stderr.contains("glovebox run a.py") && called.stderr.contains("[usage]"), "{}", called.stderr);
+}
+
+#[test]
+fn names_that_would_steer_the_terminal_are_shown_and_not_sent() {
+    let bench = Bench::new();
+    let called = bench.call(["run", "\u{1b}[2J.py"]);
+    assert_eq!(called.code, 125);
+    assert!(called.stderr.contains("\\u{1b}[2J.py") && !called.stderr.contains('\u{1b}'), "{}", called.stderr);
+}
+
+#[test]
 fn the_mode_of_a_mount_that_is_misspelt_is_told_with_the_forms() {
     let bench = Bench::new();
     bench.write("data/x", "");
