@@ -27,7 +27,7 @@ use crate::{
     plan::{Answer, Counted, Order, Plan, PlannedMount},
     store,
     sys::{self, Forked},
-    wire,
+    watch, wire,
 };
 
 /// Sandboxes of this host's own kernel, for root.
@@ -250,12 +250,13 @@ impl Backend for NativeBackend {
     async fn watched_limit(&self, id: SandboxId) -> LimitKind {
         let watch = self.held().get_mut(&id).and_then(|held| held.made.as_mut()?.watch.take());
         let watch = watch.and_then(|watch| sys::register(watch).ok());
+        let mut said = [0];
         if let Some(watch) = watch
             && watch.readable().await.is_ok()
             // The end of the watch makes its pipe readable too, but empty.
-            && rustix::io::read(watch.get_ref(), &mut [0u8; 1][..]) == Ok(1)
+            && rustix::io::read(watch.get_ref(), &mut said[..]) == Ok(1)
         {
-            return LimitKind::Disk;
+            return if said == [watch::OUTGROWN_FILES] { LimitKind::Inodes } else { LimitKind::Disk };
         }
         std::future::pending().await
     }

@@ -9,6 +9,7 @@ mod result;
 mod running;
 mod secrets;
 mod terminal;
+mod trust;
 
 use std::{
     ffi::OsStr,
