@@ -46,11 +46,7 @@ impl Server {
 
     /// Serves the host until it goes away. The zygote may still be preparing itself: `zygote_spoke` is called with its
     /// socket once its first word is there to be read, and no command is started before that succeeds.
-    pub fn serve(
-        self,
-        sockets: GuestSockets,
-        zygote_spoke: impl FnMut(&OwnedFd) -> io::Result<()>,
-    ) -> io::Result<()> {
+    pub fn serve(self, sockets: GuestSockets, zygote_spoke: impl FnMut(&OwnedFd) -> io::Result<()>) -> io::Result<()> {
         LocalSet::new().block_on(&self.runtime, serve_connection(sockets, zygote_spoke))
     }
 }

@@ -323,7 +323,9 @@ impl Launcher {
         let store = store::make(plan, base)?;
         let overlay = plan.workspace.as_ref().filter(|_| plan.workspace_overlay);
         let (store, overlay) = match overlay {
-            Some(workspace) => mounts::overlay(workspace, base, plan, store).map(|(tree, store)| (store, Some(tree)))?,
+            Some(workspace) => {
+                mounts::overlay(workspace, base, plan, store).map(|(tree, store)| (store, Some(tree)))?
+            }
             None => (store, None),
         };
         let kept = step("keep the store", store.try_clone())?;
@@ -371,7 +373,8 @@ impl Launcher {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let group = live.groups.name().to_owned();
         let answer = Answer::Created { guest_pid: live.pid.as_raw_nonzero().get(), group, present };
-        live.mounts = rustix::fs::open(format!("/proc/{}/ns/mnt", live.pid.as_raw_nonzero()), flags, Mode::empty()).ok();
+        live.mounts =
+            rustix::fs::open(format!("/proc/{}/ns/mnt", live.pid.as_raw_nonzero()), flags, Mode::empty()).ok();
         let mut fds = vec![live.store.as_fd(), live.process.as_fd()];
         fds.extend(pending.watch.as_ref().map(|watch| watch.as_fd()));
         if wire::send(&pending.reply, &answer, &fds).is_err() {

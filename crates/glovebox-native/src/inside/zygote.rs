@@ -74,13 +74,7 @@ pub(super) fn hear(socket: &OwnedFd) -> io::Result<GuestReport> {
     })
 }
 
-fn set_up(
-    socket: RawFd,
-    plan: &Plan,
-    filter: &[sock_filter],
-    doors: OwnedFd,
-    cpus: &CpuSet,
-) -> Result<(), Failure> {
+fn set_up(socket: RawFd, plan: &Plan, filter: &[sock_filter], doors: OwnedFd, cpus: &CpuSet) -> Result<(), Failure> {
     let owned = std::mem::ManuallyDrop::new(sys::adopt(socket));
     sys::set_name("glovebox-zygote");
     let mut keep = [socket, doors.as_raw_fd()];
