@@ -52,12 +52,13 @@ impl Key {
 
 /// The folder of compiled programs.
 pub(crate) struct Programs {
+    data_dir: PathBuf,
     folder: PathBuf,
 }
 
 impl Programs {
     pub(crate) fn below(data_dir: &Path) -> Self {
-        Programs { folder: data_dir.join("programs") }
+        Programs { data_dir: data_dir.to_owned(), folder: data_dir.join("programs") }
     }
 
     /// A program as files for a sandbox. Anything that is not as it was left counts as not there.
@@ -77,12 +78,16 @@ impl Programs {
     }
 
     /// A new folder to put a program into, before it gets its name.
-    pub(crate) fn begin(&self) -> io::Result<Unfinished> {
+    pub(crate) fn begin(self) -> io::Result<Unfinished> {
+        fs::create_dir_all(&self.data_dir)?;
         // Nobody else of this machine has a reason to run or read what is in here.
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        match DirBuilder::new().mode(0o700).create(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            other => other?,
+        }
         let folder = self.folder.join(format!("unfinished-{}", glovebox_core::RunId::new()));
         DirBuilder::new().mode(0o700).create(&folder)?;
-        Ok(Unfinished { folder, all: self.folder.clone() })
+        Ok(Unfinished { folder, programs: self })
     }
 
     /// Removes what was not used for longest, until the rest fits, and what was never finished.
@@ -114,7 +119,7 @@ impl Programs {
 /// A program that is being stored. Dropping it removes what is there of it.
 pub(crate) struct Unfinished {
     folder: PathBuf,
-    all: PathBuf,
+    programs: Programs,
 }
 
 impl Unfinished {
@@ -127,11 +132,11 @@ impl Unfinished {
         for entry in fs::read_dir(&self.folder)?.flatten() {
             File::open(entry.path())?.sync_all()?;
         }
-        match fs::rename(&self.folder, self.all.join(&key.0)) {
+        match fs::rename(&self.folder, self.programs.folder.join(&key.0)) {
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
             other => other?,
         }
-        Programs { folder: self.all.clone() }.trim()
+        self.programs.trim()
     }
 }
 
@@ -203,22 +208,22 @@ mod tests {
     #[test]
     fn a_kept_program_comes_back_and_an_unfinished_one_never_does() {
         let dir = std::env::temp_dir().join(format!("glovebox-programs-{}", glovebox_core::RunId::new()));
-        let programs = Programs::below(&dir);
+        let programs = || Programs::below(&dir);
         let key = Key::new(&compile(), "native", b"int x;");
         let products = ["main".to_owned()];
-        drop(programs.begin().unwrap());
-        assert!(programs.find(&key, &products).is_none());
-        let unfinished = programs.begin().unwrap();
+        drop(programs().begin().unwrap());
+        assert!(programs().find(&key, &products).is_none());
+        let unfinished = programs().begin().unwrap();
         fs::write(unfinished.folder().join("main"), "program").unwrap();
         unfinished.finish(&key).unwrap();
-        let files = programs.find(&key, &products).unwrap();
+        let files = programs().find(&key, &products).unwrap();
         assert!(matches!(&files[0].content, FileContent::Bytes(bytes) if bytes == "program"));
         assert_eq!(fs::read_dir(dir.join("programs")).unwrap().count(), 1);
         // A link in its place is not followed.
         let place = dir.join("programs").join(&key.0).join("main");
         fs::remove_file(&place).unwrap();
         std::os::unix::fs::symlink("/etc/hostname", &place).unwrap();
-        assert!(programs.find(&key, &products).is_none());
+        assert!(programs().find(&key, &products).is_none());
         fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -54,9 +54,13 @@ version=$(basename "$runtime")
 for dll in "$runtime"/System*.dll "$runtime"/Microsoft*.dll "$runtime"/mscorlib.dll "$runtime"/netstandard.dll; do
   case $dll in *.Native.dll) ;; *) echo "-r:\"$dll\"" ;; esac
 done > "$3/references.rsp"
+# Without the ICU library that it wants, .NET ends at its first text; then both do without the rules of languages.
+plain=false
+"$1" exec "$csc" -version > /dev/null 2>&1 || { plain=true; export DOTNET_SYSTEM_GLOBALIZATION_INVARIANT=1; }
 "$1" exec "$csc" -nologo -nostdlib -langversion:latest -out:"$3/main.dll" "@$3/references.rsp" "$2" || exit
 cat > "$3/main.runtimeconfig.json" <<END
-{ "runtimeOptions": { "framework": { "name": "Microsoft.NETCore.App", "version": "$version" } } }
+{ "runtimeOptions": { "framework": { "name": "Microsoft.NETCore.App", "version": "$version" },
+  "configProperties": { "System.Globalization.Invariant": $plain } } }
 END
 "#;
 
