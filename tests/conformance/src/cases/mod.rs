@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod attacks;
+mod compatibility;
 mod errors;
 mod files;
 mod io;
@@ -22,6 +23,8 @@ mod refusals;
 mod secrets;
 mod terminal;
 mod workspace;
+
+pub(crate) use compatibility::rust_toolchain;
 
 use crate::Case;
 
@@ -45,6 +48,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         io::CASES,
         errors::CASES,
         languages::CASES,
+        compatibility::CASES,
         terminal::CASES,
         secrets::CASES,
         network::CASES,
