@@ -187,3 +187,62 @@ fn folders_in(folder: &Path) -> Vec<PathBuf> {
     folders.sort();
     folders
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static MISSING: Language = Language {
+        name: "klingon",
+        aliases: &[],
+        endings: &["kl"],
+        ways: &[
+            Way {
+                programs: &["sh"],
+                at_least: Some((1000, 0)),
+                needs: &[],
+                compile: None,
+                file: &["{program}", "{file}"],
+                code: None,
+                env: &[],
+                install: "a newer sh",
+                homes: &[],
+            },
+            Way {
+                programs: &["klingonc-of-nowhere"],
+                at_least: None,
+                needs: &[],
+                compile: None,
+                file: &["{program}", "{file}"],
+                code: None,
+                env: &[],
+                install: "apt install klingon",
+                homes: &["~/.klingon/*"],
+            },
+        ],
+        opening: None,
+        dialect_of: None,
+    };
+
+    #[test]
+    fn a_missing_toolchain_names_what_was_looked_for_what_to_install_and_the_key() {
+        let error = Toolchains::default().find(&MISSING).unwrap_err();
+        assert_eq!(error.code, ErrorCode::ToolchainNotFound);
+        assert!(error.message.contains("sh, klingonc-of-nowhere"), "{}", error.message);
+        assert!(error.message.contains("sh is here, but older than 1000.0"), "{}", error.message);
+        let hint = error.hint.unwrap();
+        assert!(hint.contains("a newer sh, or apt install klingon") && hint.contains("toolchain = ["), "{hint}");
+    }
+
+    #[test]
+    fn listed_folders_come_first_and_only_folders_can_be_listed() {
+        let sh = Language::by_name("sh").unwrap();
+        assert_eq!(Toolchains::default().find(sh).unwrap().program, "sh");
+        let listed = Toolchains::new([PathBuf::from("/usr")]).unwrap();
+        assert_eq!(listed.find(sh).unwrap().path, Path::new("/usr/bin/sh"));
+        assert_eq!(listed.search_path("/x"), "/usr/bin:/x");
+        for wrong in ["/", "/proc", "/etc/passwd", "relative", "/nowhere"] {
+            assert!(Toolchains::new([PathBuf::from(wrong)]).is_err(), "{wrong}");
+        }
+    }
+}

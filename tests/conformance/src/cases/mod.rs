@@ -3,6 +3,7 @@
 mod artifacts;
 mod attacks;
 mod compatibility;
+mod compile;
 mod errors;
 mod files;
 mod io;
@@ -48,6 +49,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         io::CASES,
         errors::CASES,
         languages::CASES,
+        compile::CASES,
         compatibility::CASES,
         terminal::CASES,
         secrets::CASES,
