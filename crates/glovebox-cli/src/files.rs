@@ -41,9 +41,11 @@ pub(crate) fn toolchains(args: &RunArgs, flags: &Flags) -> Result<Toolchains> {
             _ => PathBuf::from(text),
         };
         let path = std::path::absolute(&path).map_err(|error| cannot_read(&path, error))?;
+        let is_dir = look_at(&path)?.is_dir();
+        let real = canonical(&path)?;
         let holds_home =
-            |home: &PathBuf| canonical(home).is_ok_and(|home| home.starts_with(&canonical(&path).unwrap_or_default()));
-        if !look_at(&path)?.is_dir() || home.as_ref().is_some_and(holds_home) {
+            home.as_ref().and_then(|home| canonical(home).ok()).is_some_and(|home| home.starts_with(&real));
+        if !is_dir || holds_home {
             return Err(flags.wrong("toolchain", text, "expected the folder of one toolchain, with bin in it"));
         }
         Ok(path)

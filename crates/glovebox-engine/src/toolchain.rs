@@ -15,6 +15,9 @@ use glovebox_core::{Access, Error, ErrorCode, Language, Mount, Result, Way, pars
 /// Where programs of the image `host` are.
 const SYSTEM: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
 
+/// What the image `host` shows of programs.
+const IMAGE: [&str; 4] = ["/usr", "/bin", "/sbin", "/opt"];
+
 /// The folders in which the programs of languages are looked for.
 #[derive(Clone, Debug, Default)]
 pub struct Toolchains {
@@ -111,7 +114,15 @@ impl Toolchains {
 
     fn path_of(&self, program: &str) -> Option<PathBuf> {
         let listed = self.listed.iter().flat_map(|folder| program_folders(folder));
-        listed.chain(SYSTEM.map(PathBuf::from)).map(|folder| folder.join(program)).find(|path| is_program(path))
+        let places = listed.chain(SYSTEM.map(PathBuf::from)).map(|folder| folder.join(program));
+        places.into_iter().find(|path| is_program(path) && self.is_inside(path))
+    }
+
+    /// Whether what a path leads to is in the sandbox. A link of /usr/local/bin into somebody's home leads nowhere there.
+    fn is_inside(&self, path: &Path) -> bool {
+        let Ok(real) = fs::canonicalize(path) else { return false };
+        let listed = self.listed.iter().filter_map(|folder| fs::canonicalize(folder).ok());
+        listed.chain(IMAGE.map(PathBuf::from)).any(|folder| real.starts_with(folder))
     }
 }
 

@@ -117,11 +117,11 @@ fn a_toolchain_of_the_home_is_there_only_when_it_is_listed() {
 }
 
 #[test]
-fn a_projects_file_cannot_list_toolchains_and_nobody_can_list_a_whole_home() {
+fn a_project_needs_trust_to_list_toolchains_and_nobody_can_list_a_whole_home() {
     let bench = Bench::new();
     bench.toolchain("tools", "pwsh", "echo fake");
     bench.write("glovebox.toml", "toolchain = ['~/tools']");
-    assert_eq!(bench.error(&["--", "true"]), ("invalid_configuration".into(), 2));
+    assert_eq!(bench.error(&["--", "true"]), ("untrusted_config".into(), 125));
     fs::remove_file(bench.work().join("glovebox.toml")).unwrap();
     let home = bench.home();
     for folder in [home.to_str().unwrap(), home.parent().unwrap().to_str().unwrap(), "~/", "/"] {
