@@ -107,12 +107,10 @@ fn file_program(
         let message = format!("{} is not an ordinary file", path.display());
         return Err(Error::new(ErrorCode::FileUnreadable, message));
     }
-    let place = place(path, args, spec)?;
-    let (prepared, language) = match &args.language {
-        Some(name) => {
-            let language = by_name(name)?;
-            (of_language(language, &place, spec, toolchains)?, Some(language))
-        }
+    let named = args.language.as_deref().map(by_name).transpose()?;
+    let place = place(path, named, args, spec)?;
+    let (prepared, language) = match named {
+        Some(language) => (of_language(language, &place, spec, toolchains)?, Some(language)),
         None => of_file(path, &metadata, &place, spec, toolchains)?,
     };
     let Prepared { mut argv, env, compile, .. } = prepared;
@@ -135,7 +133,7 @@ struct Place {
     left_behind: Option<PathBuf>,
 }
 
-fn place(path: &Path, args: &RunArgs, spec: &SandboxSpec) -> Result<Place> {
+fn place(path: &Path, language: Option<&Language>, args: &RunArgs, spec: &SandboxSpec) -> Result<Place> {
     let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
         Error::new(ErrorCode::InvalidPath, format!("the name of {} cannot be used inside", path.display()))
     })?;
@@ -143,11 +141,12 @@ fn place(path: &Path, args: &RunArgs, spec: &SandboxSpec) -> Result<Place> {
         Some(workspace) => files::canonical(path)?.strip_prefix(&workspace.source).ok().map(Path::to_path_buf),
         None => None,
     };
+    let copied_name = language.map_or_else(|| name.to_owned(), |language| language.file_name(name));
     let relative = match &in_workspace {
         Some(below) => below.to_str().ok_or_else(|| {
             Error::new(ErrorCode::InvalidPath, format!("the path {} is not valid UTF-8", path.display()))
         })?,
-        None => name,
+        None => &copied_name,
     };
     let target = InsidePath::relative_to(&files::working_dir(), relative)?;
     let inside = match relative {

@@ -16,6 +16,8 @@ pub struct Language {
     pub endings: &'static [&'static str],
     /// Ways to run it, the preferred one first. The first one whose programs are there is taken.
     pub ways: &'static [Way],
+    /// Whether its programs refuse files with another ending.
+    pub strict_endings: bool,
     /// What a file must begin with, put before a piece of code that lacks it.
     pub opening: Option<&'static str>,
     /// The language whose files may name this one in their `#!` line, as `.sh` files name bash.
@@ -127,6 +129,15 @@ impl Language {
             (Some(ending), Some(dialect)) if dialect.dialect_of == Some(ending.name) => Some(dialect),
             (Some(ending), _) => Some(ending),
             (None, by_shebang) => by_shebang,
+        }
+    }
+
+    /// The name of a copy of a file: its own, with an ending that the language's programs take.
+    pub fn file_name(&self, name: &str) -> String {
+        match Self::by_ending(name) {
+            Some(language) if language == self => name.to_owned(),
+            _ if self.strict_endings => format!("{name}.{}", self.endings[0]),
+            _ => name.to_owned(),
         }
     }
 
@@ -275,6 +286,15 @@ mod tests {
         assert_eq!(php.file_of_code("echo 1;"), "<?php\necho 1;");
         assert_eq!(php.file_of_code("<?php echo 1;"), "<?php echo 1;");
         assert_eq!(Language::by_name("lua").unwrap().file_of_code("print(1)"), "print(1)");
+    }
+
+    #[test]
+    fn a_copy_gets_an_ending_only_where_its_language_insists() {
+        let name = |language: &str, name: &str| Language::by_name(language).unwrap().file_name(name);
+        assert_eq!(name("go", "code.txt"), "code.txt.go");
+        assert_eq!(name("go", "code.go"), "code.go");
+        assert_eq!(name("typescript", "a.mts"), "a.mts");
+        assert_eq!(name("python", "code.txt"), "code.txt");
     }
 
     #[test]

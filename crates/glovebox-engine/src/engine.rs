@@ -6,13 +6,14 @@ use std::{
 };
 
 use glovebox_core::{
-    Backend, ChangeSet, Created, Error, Evidence, Features, Result, RunId, RunResult, SandboxId, SandboxSpec,
+    Backend, ChangeSet, Created, Error, ErrorCode, Evidence, Features, Result, RunId, RunResult, SandboxId, SandboxSpec,
 };
 
 use crate::{
     RunRequest, Stdin, begin,
     channel::Channel,
     compile::{self, Ground},
+    programs::Programs,
     run::{self, Beginning, Lifetime, Place, Run},
 };
 
@@ -130,8 +131,16 @@ impl Engine {
 
     /// Removes what dead owners left, and says what it was.
     pub async fn collect_garbage(&self) -> Result<Vec<String>> {
-        self.backend.collect_garbage().await
+        let mut removed = self.backend.collect_garbage().await?;
+        removed.extend(remove_unfinished_programs(&self.data_dir)?);
+        Ok(removed)
     }
+}
+
+/// Removes what dead processes left of programs that they compiled, and says what it was.
+pub fn remove_unfinished_programs(data_dir: &Path) -> Result<Vec<String>> {
+    let failed = |error| Error::new(ErrorCode::HostIo, "the compiled programs cannot be looked at").because(error);
+    Programs::below(data_dir).remove_unfinished().map_err(failed)
 }
 
 /// A living sandbox. Dropping it ends it without waiting; [`Sandbox::destroy`] waits.

@@ -30,7 +30,7 @@ mod run;
 mod source;
 mod toolchain;
 
-pub use engine::{Engine, Sandbox};
+pub use engine::{Engine, Sandbox, remove_unfinished_programs};
 pub use request::{Capture, Event, FileContent, InputFile, RunRequest, Stdin, TerminalSize};
 pub use run::{Canceller, Run, TerminalHandle};
 pub use source::{Compile, Prepared, Source, prepare};

@@ -9,11 +9,11 @@ use std::{
     io::{self, Read},
     os::{fd::OwnedFd, unix::fs::DirBuilderExt},
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
 use glovebox_core::{InsidePath, PROGRAM_DIR};
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 use sha2::{Digest, Sha256};
 
 use crate::{FileContent, InputFile, source::Compile};
@@ -22,8 +22,8 @@ use crate::{FileContent, InputFile, source::Compile};
 pub(crate) const LARGEST: u64 = 64 << 20;
 /// All that is kept; the programs that were not used for longest go first.
 const MOST_BYTES: u64 = 1 << 30;
-/// A folder that is still unfinished after this long was left by a process that died.
-const UNFINISHED: Duration = Duration::from_secs(3600);
+/// What the names of folders begin with whose program is not whole yet. Their makers hold a lock on them.
+const UNFINISHED: &str = "unfinished-";
 
 /// The name of a compiled program: the hash of all that it is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,22 +85,39 @@ impl Programs {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             other => other?,
         }
-        let folder = self.folder.join(format!("unfinished-{}", glovebox_core::RunId::new()));
+        let folder = self.folder.join(format!("{UNFINISHED}{}", glovebox_core::RunId::new()));
         DirBuilder::new().mode(0o700).create(&folder)?;
-        Ok(Unfinished { folder, programs: self })
+        let lock = open_folder(CWD, &folder)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Unfinished { folder, _lock: lock, programs: self })
     }
 
-    /// Removes what was not used for longest, until the rest fits, and what was never finished.
+    /// Removes what processes left that died before their program was whole, and says what it was.
+    pub(crate) fn remove_unfinished(&self) -> io::Result<Vec<String>> {
+        let mut removed = Vec::new();
+        let entries = match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(removed),
+            other => other?,
+        };
+        for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(UNFINISHED)) {
+            let Ok(folder) = open_folder(CWD, &entry.path()) else { continue };
+            if flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                fs::remove_dir_all(entry.path())?;
+                removed.push(format!("unfinished program {}", entry.path().display()));
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Removes what was never finished, and what was not used for longest, until the rest fits.
     fn trim(&self) -> io::Result<()> {
-        let now = SystemTime::now();
+        self.remove_unfinished()?;
         let mut kept = Vec::new();
         for entry in fs::read_dir(&self.folder)?.flatten() {
             let Ok(metadata) = entry.metadata() else { continue };
             let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            if !entry.file_name().to_string_lossy().starts_with("unfinished-") {
+            if !entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
                 kept.push((used, size_of(&entry.path()), entry.path()));
-            } else if now.duration_since(used).is_ok_and(|age| age > UNFINISHED) {
-                fs::remove_dir_all(entry.path())?;
             }
         }
         kept.sort();
@@ -119,6 +136,8 @@ impl Programs {
 /// A program that is being stored. Dropping it removes what is there of it.
 pub(crate) struct Unfinished {
     folder: PathBuf,
+    /// Gone with this process, however it ends.
+    _lock: OwnedFd,
     programs: Programs,
 }
 
@@ -211,7 +230,11 @@ mod tests {
         let programs = || Programs::below(&dir);
         let key = Key::new(&compile(), "native", b"int x;");
         let products = ["main".to_owned()];
-        drop(programs().begin().unwrap());
+        let begun = programs().begin().unwrap();
+        assert_eq!(programs().remove_unfinished().unwrap(), Vec::<String>::new(), "somebody is at it");
+        drop(begun);
+        fs::create_dir(dir.join("programs/unfinished-by-the-dead")).unwrap();
+        assert_eq!(programs().remove_unfinished().unwrap().len(), 1);
         assert!(programs().find(&key, &products).is_none());
         let unfinished = programs().begin().unwrap();
         fs::write(unfinished.folder().join("main"), "program").unwrap();

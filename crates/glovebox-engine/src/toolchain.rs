@@ -231,6 +231,7 @@ mod tests {
                 homes: &["~/.klingon/*"],
             },
         ],
+        strict_endings: false,
         opening: None,
         dialect_of: None,
     };

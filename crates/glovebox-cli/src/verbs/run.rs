@@ -1,20 +1,12 @@
 //! `glovebox run`: one run in a fresh sandbox that is gone afterwards.
 
-use std::{
-    ffi::OsString,
-    io::IsTerminal,
-    mem::ManuallyDrop,
-    path::{Path, PathBuf},
-    pin::pin,
-    sync::Arc,
-    time::Duration,
-};
+use std::{ffi::OsString, io::IsTerminal, mem::ManuallyDrop, path::Path, pin::pin, sync::Arc, time::Duration};
 
 use glovebox_core::{Error, ErrorCode, Language, Network, Outcome, Result, RunResult, SandboxSpec, Step};
 use glovebox_engine::{Engine, Event, Run, RunRequest};
 use glovebox_native::NativeBackend;
 
-use super::require_native;
+use super::{data_dir, require_native};
 use crate::{
     args::{Globals, RunArgs},
     flags::{Flags, Origin},
@@ -188,18 +180,6 @@ fn follow_terminal(run: &Run) -> Result<RawMode> {
 fn keep_tail(tail: &mut Vec<u8>, bytes: &[u8]) {
     tail.extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]);
     tail.drain(..tail.len().saturating_sub(TAIL_BYTES));
-}
-
-fn data_dir(globals: &Globals) -> PathBuf {
-    if let Some(dir) = &globals.data_dir {
-        return std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
-    }
-    if rustix::process::geteuid().is_root() {
-        return PathBuf::from("/var/lib/glovebox");
-    }
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let data_home = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
-    data_home.unwrap_or_else(|| PathBuf::from("/var/tmp")).join("glovebox")
 }
 
 /// Tells a missing interpreter from a missing program, and says where programs come from.

@@ -28,6 +28,27 @@ fn a_c_file_is_compiled_and_runs_with_its_arguments_and_exit_code() {
 }
 
 #[test]
+fn a_compiled_program_reads_its_input() {
+    let bench = Bench::new();
+    let code = "#include <stdio.h>\nint main(void) { int c; while ((c = getchar()) != EOF) putchar(c); }\n";
+    bench.write("cat.c", code);
+    for _ in 0..2 {
+        bench.call_with_input(["run", "cat.c"], b"in and out\n").expect(0, "in and out\n");
+    }
+}
+
+#[test]
+fn garbage_collection_removes_programs_that_were_never_finished() {
+    let bench = Bench::new();
+    bench.call(["run", "-l", "c", "-c", HELLO]).expect(3, "hello ?\n");
+    let programs = bench.dir.path().join("data/programs");
+    fs::create_dir(programs.join("unfinished-by-the-dead")).unwrap();
+    let called = bench.call(["gc"]);
+    assert!(called.text().contains("unfinished-by-the-dead"), "{called:?}");
+    assert_eq!(fs::read_dir(programs).unwrap().count(), 1);
+}
+
+#[test]
 fn the_result_tells_the_compile_step_from_the_run_and_a_second_run_needs_none() {
     let bench = Bench::new();
     bench.write("hello.c", HELLO);

@@ -4,8 +4,15 @@
 use super::{CompileForm, Language, Way};
 
 /// A language without anything special, that each row starts from.
-const LANGUAGE: Language =
-    Language { name: "", aliases: &[], endings: &[], ways: &[], opening: None, dialect_of: None };
+const LANGUAGE: Language = Language {
+    name: "",
+    aliases: &[],
+    endings: &[],
+    ways: &[],
+    strict_endings: false,
+    opening: None,
+    dialect_of: None,
+};
 
 /// The commonest way: `PROGRAM FILE`.
 const WAY: Way = Way {
@@ -103,6 +110,7 @@ pub(super) const LANGUAGES: &[Language] = &[
         name: "typescript",
         aliases: &["ts"],
         endings: &["ts", "mts", "cts"],
+        strict_endings: true,
         ways: &[
             // Node removes types by itself from this version on; before 22.18 it has to be asked, and grumbles.
             Way {
@@ -222,8 +230,7 @@ pub(super) const LANGUAGES: &[Language] = &[
         endings: &["r"],
         ways: &[Way {
             programs: &["Rscript"],
-            file: &["{program}", "--vanilla", "{file}"],
-            code: Some(&["{program}", "--vanilla", "-e", "{code}"]),
+            code: Some(&["{program}", "-e", "{code}"]),
             install: "apt install r-base-core",
             ..WAY
         }],
@@ -233,6 +240,7 @@ pub(super) const LANGUAGES: &[Language] = &[
         name: "go",
         aliases: &["golang"],
         endings: &["go"],
+        strict_endings: true,
         ways: &[Way {
             programs: &["go"],
             compile: Some(CompileForm {
@@ -258,6 +266,7 @@ pub(super) const LANGUAGES: &[Language] = &[
     Language {
         name: "java",
         endings: &["java"],
+        strict_endings: true,
         ways: &[Way {
             programs: &["java"],
             // The compiler in the JDK lets `java` run a single file by itself.
@@ -273,6 +282,7 @@ pub(super) const LANGUAGES: &[Language] = &[
         name: "kotlin",
         aliases: &["kotlin-script", "kts"],
         endings: &["kts"],
+        strict_endings: true,
         ways: &[Way {
             programs: &["kotlinc"],
             needs: &["java"],
@@ -364,6 +374,7 @@ pub(super) const LANGUAGES: &[Language] = &[
         name: "powershell",
         aliases: &["pwsh", "ps1"],
         endings: &["ps1"],
+        strict_endings: true,
         ways: &[Way {
             programs: &["pwsh"],
             file: &["{program}", "-NoLogo", "-NoProfile", "-NonInteractive", "-File", "{file}"],
