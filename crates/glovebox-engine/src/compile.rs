@@ -10,6 +10,7 @@ use std::time::Duration;
 use glovebox_core::{
     Command, CompileRecord, Ending, Evidence, Outcome, OutputRecord, PROGRAM_DIR, Result, decide_outcome,
 };
+use tokio::task::JoinHandle;
 
 use crate::{
     Capture, FileContent, InputFile, RunRequest, Stdin,
@@ -17,7 +18,7 @@ use crate::{
     channel::Channel,
     engine::Engine,
     following::Following,
-    programs::{Key, LARGEST, Programs},
+    programs::{Key, LARGEST, Programs, Unfinished},
     result::what_was_full,
     source::Compile,
 };
@@ -148,11 +149,11 @@ impl Compiling {
         }
     }
 
-    /// Fetches what was made and keeps it for the next time. The run does not depend on it: a program that cannot be
+    /// Fetches what was made, before the program can change it. The run does not depend on it: a program that cannot be
     /// kept is compiled again.
-    pub(crate) async fn keep(&self, engine: &Engine, channel: &Channel) -> Result<()> {
-        let Some(key) = &self.key else { return Ok(()) };
-        let Ok(unfinished) = Programs::below(engine.data_dir()).begin() else { return Ok(()) };
+    pub(crate) async fn fetch(&self, engine: &Engine, channel: &Channel) -> Result<Option<Fetched>> {
+        let Some(key) = &self.key else { return Ok(None) };
+        let Ok(unfinished) = Programs::below(engine.data_dir()).begin() else { return Ok(None) };
         let query = Query {
             root: PROGRAM_DIR,
             globs: self.products.clone(),
@@ -162,10 +163,23 @@ impl Compiling {
         let mut kept = Kept::default();
         artifacts::collect(channel, query, unfinished.folder(), &[], &mut kept).await?;
         let whole = self.products.iter().all(|name| kept.artifacts.iter().any(|made| made.path == *name));
-        if whole && kept.artifacts.len() == self.products.len() {
-            // A full disk of the host is no reason not to run the program.
-            let _ = unfinished.finish(key);
-        }
-        Ok(())
+        let exact = whole && kept.artifacts.len() == self.products.len();
+        Ok(exact.then(|| Fetched { unfinished, key: key.clone() }))
+    }
+}
+
+/// A compiled program that was fetched and is not yet on the disk for good.
+pub(crate) struct Fetched {
+    unfinished: Unfinished,
+    key: Key,
+}
+
+impl Fetched {
+    /// Keeps it, while the program runs already: a disk takes its time to say that something is written.
+    pub(crate) fn keep(self) -> JoinHandle<()> {
+        tokio::task::spawn_blocking(move || {
+            // A full disk of the host is no reason for the run to fail.
+            let _ = self.unfinished.finish(&self.key);
+        })
     }
 }

@@ -32,7 +32,7 @@ use crate::{
     artifacts::{self, Query},
     begin::{self, Begun},
     channel::{Channel, Receiving, Sending},
-    compile::{Before, Compiling},
+    compile::{Before, Compiling, Fetched},
     engine::{Engine, Guard},
     following::Following,
     input,
@@ -168,6 +168,7 @@ pub(crate) fn follow(engine: Engine, place: Place, beginning: Beginning, lifetim
         command: Following::new(step, begun.pid, deadline, first.as_ref().unwrap_or(&request), &place),
         compiled: None,
         kills_before: 0,
+        keeping: None,
         asked: Asked::of(&request),
         input: Some((stdin, new_sizes)),
         request,
@@ -203,6 +204,8 @@ struct Driver {
     compiled: Option<CompileRecord>,
     /// Memory kills that were counted before the program ran.
     kills_before: u64,
+    /// Puts the compiled program into the data folder, beside the run.
+    keeping: Option<JoinHandle<()>>,
 }
 
 impl Driver {
@@ -228,6 +231,10 @@ impl Driver {
             Lifetime::Stays(_) => self.place.backend.evidence(self.place.id).await.map(Some),
         };
         drop(events);
+        if let Some(keeping) = self.keeping.take() {
+            // It fails only by a panic, which has been printed.
+            let _ = keeping.await;
+        }
         let evidence = match evidence {
             Err(error) if error.code == ErrorCode::SandboxLost => None,
             other => other?,
@@ -292,10 +299,11 @@ impl Driver {
     ) -> Result<Option<(Sending, Receiving)>> {
         let (stdin, sizes) = self.input.take().unwrap_or_else(|| (Stdin::Empty, mpsc::unbounded_channel().1));
         let starting = async {
-            compiling.keep(&self.engine, &self.place.channel).await?;
-            begin::begin(&self.place.channel, self.engine.environment(), &self.request, &stdin).await
+            let fetched = compiling.fetch(&self.engine, &self.place.channel).await?;
+            let begun = begin::begin(&self.place.channel, self.engine.environment(), &self.request, &stdin).await?;
+            Ok::<_, Error>((begun, fetched))
         };
-        let begun = tokio::select! {
+        let (begun, fetched) = tokio::select! {
             begun = starting => begun?,
             () = cancel_wanted(cancelled, events) => {
                 self.command.ending.cancelled = true;
@@ -306,6 +314,7 @@ impl Driver {
                 return Ok(None);
             }
         };
+        self.keeping = fetched.map(Fetched::keep);
         self.input = Some((stdin, sizes));
         self.command = Following::new(Step::Run, begun.pid, self.deadline, &self.request, &self.place);
         Ok(Some((begun.sending, begun.receiving)))

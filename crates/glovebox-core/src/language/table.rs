@@ -244,7 +244,9 @@ pub(super) const LANGUAGES: &[Language] = &[
         ways: &[Way {
             programs: &["go"],
             compile: Some(CompileForm {
-                argv: &["{program}", "build", "-o", "{out}/main", "{file}"],
+                // A standard library that somebody compiled ahead is used only with this word. Without one, Go from
+                // 1.20 on compiles what a program needs of it anew.
+                argv: &["env", "GODEBUG=installgoroot=all", "{program}", "build", "-o", "{out}/main", "{file}"],
                 products: &["main"],
             }),
             file: COMPILED,
