@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use glovebox_core::{
-    Command, CompileRecord, Ending, Evidence, Outcome, OutputRecord, PROGRAM_DIR, Result, decide_outcome,
+    Command, CompileRecord, Ending, Evidence, Outcome, OutputRecord, PROGRAM_DIR, Result, Secret, decide_outcome,
 };
 use tokio::task::JoinHandle;
 
@@ -18,7 +18,7 @@ use crate::{
     channel::Channel,
     engine::Engine,
     following::Following,
-    programs::{Key, LARGEST, Programs, Unfinished},
+    programs::{Key, LARGEST, Programs, Unfinished, read_file},
     result::what_was_full,
     source::Compile,
 };
@@ -92,9 +92,8 @@ pub(crate) fn look_up(
 fn hold_source(request: &mut RunRequest) {
     if let [InputFile { content, .. }] = request.files.as_mut_slice()
         && let FileContent::Host(path) = content
-        && std::fs::metadata(&*path).is_ok_and(|m| m.is_file() && m.len() <= LARGEST_SOURCE as u64)
         // One that cannot be read is an error where it is copied.
-        && let Ok(bytes) = std::fs::read(&*path)
+        && let Ok(bytes) = read_file(rustix::fs::CWD, path, LARGEST_SOURCE as u64)
     {
         *content = FileContent::Bytes(bytes.into());
     }
@@ -131,7 +130,13 @@ fn cached(argv: Vec<String>) -> CompileRecord {
 
 impl Compiling {
     /// The record of a compile step that is over.
-    pub(crate) fn record(&self, step: &mut Following, duration: Duration, evidence: &Evidence) -> CompileRecord {
+    pub(crate) fn record(
+        &self,
+        step: &mut Following,
+        duration: Duration,
+        evidence: &Evidence,
+        secrets: &[&Secret],
+    ) -> CompileRecord {
         let ending = Ending {
             memory_kill: evidence.memory_kills > 0,
             disk_full: what_was_full(evidence, step.watched),
@@ -141,8 +146,9 @@ impl Compiling {
         CompileRecord {
             argv: self.argv.clone(),
             outcome: decide_outcome(&ending),
-            stdout: stdout.record([]),
-            stderr: stderr.record([]),
+            // A source may hold what is a secret too, and compilers repeat their source.
+            stdout: stdout.record(secrets.iter().copied()),
+            stderr: stderr.record(secrets.iter().copied()),
             duration_ms: (duration.as_secs_f64() * 1e6).round() / 1e3,
             usage: evidence.usage.clone(),
             cached: false,
@@ -150,8 +156,13 @@ impl Compiling {
     }
 
     /// Fetches what was made, before the program can change it. The run does not depend on it: a program that cannot be
-    /// kept is compiled again.
-    pub(crate) async fn fetch(&self, engine: &Engine, channel: &Channel) -> Result<Option<Fetched>> {
+    /// kept is compiled again, and so is one that holds a secret.
+    pub(crate) async fn fetch(
+        &self,
+        engine: &Engine,
+        channel: &Channel,
+        secrets: &[&Secret],
+    ) -> Result<Option<Fetched>> {
         let Some(key) = &self.key else { return Ok(None) };
         let Ok(unfinished) = Programs::below(engine.data_dir()).begin() else { return Ok(None) };
         let query = Query {
@@ -161,7 +172,7 @@ impl Compiling {
             most_bytes: LARGEST,
         };
         let mut kept = Kept::default();
-        artifacts::collect(channel, query, unfinished.folder(), &[], &mut kept).await?;
+        artifacts::collect(channel, query, unfinished.folder(), secrets, &mut kept).await?;
         let whole = self.products.iter().all(|name| kept.artifacts.iter().any(|made| made.path == *name));
         let exact = whole && kept.artifacts.len() == self.products.len();
         Ok(exact.then(|| Fetched { unfinished, key: key.clone() }))

@@ -7,7 +7,10 @@
 use std::{
     fs::{self, DirBuilder, File},
     io::{self, Read},
-    os::{fd::OwnedFd, unix::fs::DirBuilderExt},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::DirBuilderExt,
+    },
     path::{Path, PathBuf},
     time::SystemTime,
 };
@@ -67,7 +70,7 @@ impl Programs {
         let mut files = Vec::new();
         let mut left = LARGEST;
         for name in products {
-            let bytes = read_file(&folder, name, left).ok()?;
+            let bytes = read_file(&folder, Path::new(name), left).ok()?;
             left -= bytes.len() as u64;
             let target = InsidePath::absolute(&format!("{PROGRAM_DIR}/{name}")).ok()?;
             files.push(InputFile { target, content: FileContent::Bytes(bytes.into()), mode: 0o755 });
@@ -166,13 +169,13 @@ impl Drop for Unfinished {
     }
 }
 
-fn open_folder(at: impl std::os::fd::AsFd, name: &Path) -> io::Result<OwnedFd> {
+fn open_folder(at: impl AsFd, name: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat(at, name, flags, Mode::empty())?)
 }
 
-/// Reads an ordinary file of a folder, if it is no longer than `most`.
-fn read_file(folder: &OwnedFd, name: &str, most: u64) -> io::Result<Vec<u8>> {
+/// Reads an ordinary file, if it is no longer than `most`. A link is no ordinary file, and nothing else is waited for.
+pub(crate) fn read_file(folder: impl AsFd, name: &Path, most: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(openat(folder, name, flags, Mode::empty())?);
     let metadata = file.metadata()?;

@@ -85,10 +85,11 @@ pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunRes
             .map(|(key, value)| (key, mask(&asked.command, &value)))
             .collect(),
         command: record(&asked.command),
-        // The end of the sandbox may have told more of the last step than was known when it was over.
-        compile: seen.compiled.map(|compiled| match seen.step {
-            Step::Compile => CompileRecord { outcome: outcome.clone(), ..compiled },
-            Step::Run => compiled,
+        compile: seen.compiled.map(|compiled| CompileRecord {
+            argv: compiled.argv.iter().map(|word| mask(&asked.command, word)).collect(),
+            // The end of the sandbox may have told more of the last step than was known when it was over.
+            outcome: if seen.step == Step::Compile { outcome.clone() } else { compiled.outcome },
+            ..compiled
         }),
         outcome,
         step: seen.step,

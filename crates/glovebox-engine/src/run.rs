@@ -286,7 +286,7 @@ impl Driver {
         let duration = self.started.elapsed();
         let evidence = self.place.backend.evidence(self.place.id).await.unwrap_or_else(|_| Evidence::unknown());
         self.kills_before = evidence.memory_kills;
-        self.compiled = Some(compiling.record(&mut self.command, duration, &evidence));
+        self.compiled = Some(compiling.record(&mut self.command, duration, &evidence, &self.asked.secrets()));
     }
 
     /// Keeps what was compiled and starts it. Something hostile has been in the sandbox by now, so neither the clock nor
@@ -299,7 +299,7 @@ impl Driver {
     ) -> Result<Option<(Sending, Receiving)>> {
         let (stdin, sizes) = self.input.take().unwrap_or_else(|| (Stdin::Empty, mpsc::unbounded_channel().1));
         let starting = async {
-            let fetched = compiling.fetch(&self.engine, &self.place.channel).await?;
+            let fetched = compiling.fetch(&self.engine, &self.place.channel, &self.asked.secrets()).await?;
             let begun = begin::begin(&self.place.channel, self.engine.environment(), &self.request, &stdin).await?;
             Ok::<_, Error>((begun, fetched))
         };

@@ -74,7 +74,10 @@ impl Toolchains {
             if !way.needs.iter().all(|name| self.path_of(name).is_some()) {
                 continue;
             }
+            // What the caller lists is shown to sandboxes and nothing more. It may hold anything, so it is never run here,
+            // and counts as new enough.
             if let Some((major, minor)) = way.at_least
+                && is_below(&path, IMAGE.map(PathBuf::from))
                 && version(&path).is_none_or(|version| version < (major, minor))
             {
                 too_old = Some(format!("{program} is here, but older than {major}.{minor}"));
@@ -120,9 +123,8 @@ impl Toolchains {
 
     /// Whether what a path leads to is in the sandbox. A link of /usr/local/bin into somebody's home leads nowhere there.
     fn is_inside(&self, path: &Path) -> bool {
-        let Ok(real) = fs::canonicalize(path) else { return false };
         let listed = self.listed.iter().filter_map(|folder| fs::canonicalize(folder).ok());
-        listed.chain(IMAGE.map(PathBuf::from)).any(|folder| real.starts_with(folder))
+        is_below(path, listed.chain(IMAGE.map(PathBuf::from)))
     }
 }
 
@@ -136,8 +138,13 @@ fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// Asks a program of the host for its version. It is the host's own, or the caller's, and gets nothing of the caller's
-/// environment.
+/// Whether a path leads to something in one of these folders.
+fn is_below(path: &Path, folders: impl IntoIterator<Item = PathBuf>) -> bool {
+    let Ok(real) = fs::canonicalize(path) else { return false };
+    folders.into_iter().any(|folder| real.starts_with(folder))
+}
+
+/// Asks a program of the host's own for its version. It gets nothing of the caller's environment.
 fn version(program: &Path) -> Option<(u32, u32)> {
     let mut command = HostCommand::new(program);
     command.arg("--version").env_clear().current_dir("/").stdin(Stdio::null()).stderr(Stdio::null());
@@ -244,6 +251,19 @@ mod tests {
         assert!(error.message.contains("sh is here, but older than 1000.0"), "{}", error.message);
         let hint = error.hint.unwrap();
         assert!(hint.contains("a newer sh, or apt install klingon") && hint.contains("toolchain = ["), "{hint}");
+    }
+
+    #[test]
+    fn a_program_of_a_listed_folder_is_never_run_on_the_host() {
+        let folder = std::env::temp_dir().join(format!("glovebox-toolchain-{}", glovebox_core::RunId::new()));
+        fs::create_dir_all(folder.join("bin")).unwrap();
+        let (program, mark) = (folder.join("bin/sh"), folder.join("it-ran"));
+        fs::write(&program, format!("#!/bin/sh\ntouch {}\n", mark.display())).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let found = Toolchains::new([folder.clone()]).unwrap().find(&MISSING).unwrap();
+        assert_eq!(found.path, program);
+        assert!(!mark.exists());
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

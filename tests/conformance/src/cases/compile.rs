@@ -15,6 +15,7 @@ cases!["compile":
     a_program_that_is_compiled_in_a_living_sandbox_is_not_kept,
     what_a_compiler_makes_in_place_of_a_program_is_not_kept,
     neither_variables_nor_secrets_of_the_caller_reach_the_compiler,
+    a_secret_in_the_source_is_masked_and_its_program_is_not_kept,
     the_time_limit_covers_both_steps_and_the_result_says_which_one_it_ended,
     a_compiler_that_runs_out_of_memory_is_told_from_a_program_that_does needs(cgroup_limits),
     a_run_that_is_cancelled_while_it_compiles_ends_at_once,
@@ -128,6 +129,17 @@ async fn neither_variables_nor_secrets_of_the_caller_reach_the_compiler(w: World
     let run = setup.run([PROGRAM]).await.expect_exit(0).expect_out("given [redacted]\n");
     let said = run.compile.as_ref().and_then(|compile| compile.stdout.text.clone()).unwrap_or_default();
     assert_eq!(said, "HOME LANG OUT PATH PWD TERM ");
+}
+
+async fn a_secret_in_the_source_is_masked_and_its_program_is_not_kept(w: World) {
+    let line = format!("cat main.txt main.txt >&2; cat main.txt; {COPY}");
+    let source = "echo ran # hunter2\n";
+    let run = compiled(&w, source, &line).secret("TOKEN", "hunter2").run([PROGRAM]).await.expect_out("ran\n");
+    let document = serde_json::to_string(&run.0).expect("a result is JSON");
+    assert!(!document.contains("hunter2") && document.contains("ran # [redacted]"), "{document}");
+    assert!(kept(&w).is_empty(), "{:?}", kept(&w));
+    let fails = compiled(&w, source, "cat main.txt; exit 1").secret("TOKEN", "hunter2").run([PROGRAM]).await;
+    assert_eq!(fails.err(), "echo ran # [redacted]\n");
 }
 
 async fn the_time_limit_covers_both_steps_and_the_result_says_which_one_it_ended(w: World) {
