@@ -9,8 +9,8 @@ use std::fs;
 const TOP: [&str; 8] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt"];
 
 /// Folders of /etc that are mounted. A trailing `*` stands for any ending.
-const ETC_FOLDERS: [&str; 9] =
-    ["alternatives", "fonts", "java*", "lua*", "perl", "php*", "pki", "python*", "ssl/certs"];
+const ETC_FOLDERS: [&str; 10] =
+    ["R", "alternatives", "fonts", "java*", "lua*", "perl", "php*", "pki", "python*", "ssl/certs"];
 
 /// Files of /etc that are copied: a mount costs as much, and every sandbox pays for it.
 const ETC_FILES: [&str; 9] = [

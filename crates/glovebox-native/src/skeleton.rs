@@ -42,7 +42,8 @@ const FOLDERS: [(&str, u32); 15] = [
     ("home", 0o755),
     ("home/user", 0o755),
     ("proc", 0o555),
-    ("root", 0o700),
+    // Empty, unless a toolchain of root's is shown below it; commands must be able to get there.
+    ("root", 0o711),
     ("run", 0o755),
     ("sys", 0o555),
     ("tmp", 0o1777),

@@ -4,12 +4,13 @@ use glovebox_core::Result;
 use glovebox_native::NativeBackend;
 use serde_json::json;
 
-use super::require_native;
+use super::{data_dir, require_native};
 use crate::{args::Globals, flags::Flags, report};
 
 pub(crate) fn execute(globals: &Globals, flags: &Flags) -> Result<u8> {
     require_native(&globals.backend, flags)?;
-    let removed = NativeBackend::collect_garbage_now()?;
+    let mut removed = NativeBackend::collect_garbage_now()?;
+    removed.extend(glovebox_engine::remove_unfinished_programs(&data_dir(globals))?);
     if globals.json {
         report::document(&json!({ "removed": removed }))?;
     } else if removed.is_empty() {

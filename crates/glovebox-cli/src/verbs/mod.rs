@@ -5,9 +5,14 @@ pub(crate) mod gc;
 pub(crate) mod man;
 pub(crate) mod run;
 
+use std::path::PathBuf;
+
 use glovebox_core::{Error, ErrorCode, Result};
 
-use crate::{args, flags::Flags};
+use crate::{
+    args::{self, Globals},
+    flags::Flags,
+};
 
 /// Backends of later versions.
 const LATER_BACKENDS: [&str; 3] = ["docker", "kubernetes", "local"];
@@ -32,4 +37,17 @@ fn require_native(backend: &str, flags: &Flags) -> Result<()> {
             Err(flags.wrong("backend", other, &forms))
         }
     }
+}
+
+/// The folder that everything is kept below.
+fn data_dir(globals: &Globals) -> PathBuf {
+    if let Some(dir) = &globals.data_dir {
+        return std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
+    }
+    if rustix::process::geteuid().is_root() {
+        return PathBuf::from("/var/lib/glovebox");
+    }
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let data_home = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
+    data_home.unwrap_or_else(|| PathBuf::from("/var/tmp")).join("glovebox")
 }
