@@ -1,6 +1,7 @@
 //! User namespaces and the shifting of owners.
 //!
-//! Each sandbox has its own range of 65536 host ids that nobody else uses. Root inside is the first of them. Files of
+//! Each sandbox of root has its own range of 65536 host ids that nobody else uses. Root inside is the first of them.
+//! What there is for an ordinary user is in `standing`. Files of
 //! the host keep their owners as seen inside: what belongs to host id 0 belongs to 0 inside. A workspace is the one
 //! exception: its owner becomes the user that commands run as, so that they can work in it.
 
@@ -15,20 +16,97 @@ use rustix::{
     process::{Pid, WaitIdOptions},
 };
 
-use crate::sys::{self, Forked};
+use crate::{
+    plan::Plan,
+    standing::Standing,
+    sys::{self, Forked},
+};
 
 /// How many ids a sandbox has.
 pub(crate) const RANGE: u32 = 65536;
 
+/// How the ids inside a sandbox map to those of the launcher's user namespace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SandboxIds {
+    standing: Standing,
+    /// What root inside is, where there is one.
+    base: u32,
+    /// The user of commands, inside.
+    uid: u32,
+    gid: u32,
+}
+
+impl SandboxIds {
+    /// The ids of a planned sandbox.
+    pub(crate) fn new(standing: Standing, id: SandboxId, plan: &Plan) -> Self {
+        let base = match standing {
+            Standing::Root => base(id),
+            Standing::SubIds => 1,
+            Standing::OneId => 0,
+        };
+        SandboxIds { standing, base, uid: plan.uid, gid: plan.gid }
+    }
+
+    /// Who owns what belongs to root inside.
+    pub(crate) fn root(&self) -> (u32, u32) {
+        match self.standing {
+            Standing::SubIds => (outside(0, self.uid), outside(0, self.gid)),
+            _ => (self.base, self.base),
+        }
+    }
+
+    /// Who owns what belongs to the user of commands.
+    pub(crate) fn user(&self) -> (u32, u32) {
+        match self.standing {
+            Standing::Root => (self.base + self.uid, self.base + self.gid),
+            Standing::SubIds | Standing::OneId => (0, 0),
+        }
+    }
+
+    /// The maps for users and for groups.
+    pub(crate) fn maps(&self) -> (String, String) {
+        let map = |user: u32| match self.standing {
+            Standing::Root => plain_map(self.base),
+            Standing::SubIds => map_with_caller(user),
+            Standing::OneId => format!("{user} 0 1\n"),
+        };
+        (map(self.uid), map(self.gid))
+    }
+
+    /// The first host id of the sandbox, for mounts that root shifts.
+    pub(crate) fn base(&self) -> u32 {
+        self.base
+    }
+}
+
+/// The id of the launcher's namespace for one inside, where the caller is 0 and becomes `user`.
+fn outside(inside: u32, user: u32) -> u32 {
+    if inside == user { 0 } else { inside + 1 }
+}
+
+/// A map in which the caller, id 0 of the launcher's namespace, is `user`, and every other id is a sub-id.
+fn map_with_caller(user: u32) -> String {
+    let mut lines = String::new();
+    if user > 0 {
+        lines += &format!("0 1 {user}\n");
+    }
+    lines += &format!("{user} 0 1\n");
+    let next = user + 1;
+    if next < RANGE {
+        lines += &format!("{next} {} {}\n", next + 1, RANGE - next);
+    }
+    lines
+}
+
 /// The host id of root inside. Ranges lie where neither accounts nor the usual sub-ids are.
-pub(crate) fn base(id: SandboxId) -> u32 {
+fn base(id: SandboxId) -> u32 {
     const FIRST: u32 = 0x2000_0000;
     const RANGES: u128 = 20_000;
     FIRST + (id.as_u128() % RANGES) as u32 * RANGE
 }
 
-/// The map of a sandbox's own user namespace.
-pub(crate) fn plain_map(base: u32) -> String {
+/// The map of a sandbox of root.
+fn plain_map(base: u32) -> String {
     format!("0 {base} {RANGE}\n")
 }
 
@@ -113,6 +191,15 @@ mod tests {
             if user != owner && owner < RANGE {
                 prop_assert_eq!(look_up(&map, user), vec![base + owner]);
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_caller_becomes_the_user_and_every_other_id_a_sub_id(user in 0u32..65_535, inside in 0u32..65_536) {
+            let map = map_with_caller(user);
+            prop_assert_eq!(look_up(&map, inside), vec![outside(inside, user)]);
+            prop_assert!(outside(inside, user) <= RANGE);
         }
     }
 

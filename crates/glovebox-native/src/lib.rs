@@ -17,6 +17,7 @@ mod owner;
 mod plan;
 mod seccomp;
 mod skeleton;
+mod standing;
 mod store;
 mod sys;
 mod watch;

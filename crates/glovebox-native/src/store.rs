@@ -1,8 +1,8 @@
 //! The store of a sandbox: one tmpfs with all that can be written inside.
 //!
 //! Working directory, outputs, home, /tmp, /dev/shm and the upper layer of an overlay lie in this one file system, so one
-//! size and one number of inodes limit all of it. The guest attaches it where only root inside can enter, and mounts its
-//! folders over those of the skeleton. The launcher makes it while it is still privileged; it is not visible anywhere on
+//! size and one number of inodes limit all of it. The guest attaches it, mounts its folders over those of the skeleton,
+//! and takes it off again. The launcher makes it while it is still privileged; it is not visible anywhere on
 //! the host.
 
 use std::{
@@ -16,11 +16,12 @@ use rustix::{
 };
 
 use crate::{
+    idmap::SandboxIds,
     plan::{Failure, Plan, step},
     sys,
 };
 
-/// Where the guest attaches the store, below the root. Only root inside can enter it.
+/// Where the guest attaches the store, below the root, until its folders are mounted where they belong.
 pub(crate) const PLACE: &str = ".glovebox";
 
 /// Folders of the store, and where below the root they are mounted.
@@ -34,7 +35,7 @@ const ROOT_FOLDERS: [(&str, u32); 6] = [
     ("tmp", 0o1777),
     ("workspace", 0o755),
     ("workspace/project_files", 0o755),
-    (".glovebox", 0o700),
+    (".glovebox", 0o755),
 ];
 
 /// Folders that belong to the user that commands run as.
@@ -50,15 +51,16 @@ pub(crate) fn holds(target: &str) -> bool {
     MOUNTED.iter().any(|(_, folder)| below(folder))
 }
 
-/// Makes the file system and its folders. `base` is the host id of root inside.
-pub(crate) fn make(plan: &Plan, base: u32) -> Result<OwnedFd, Failure> {
-    let store = step("make the store", mount_tmpfs(plan, base))?;
+/// Makes the file system and its folders.
+pub(crate) fn make(plan: &Plan, ids: &SandboxIds) -> Result<OwnedFd, Failure> {
+    let (root_uid, root_gid) = ids.root();
+    let store = step("make the store", mount_tmpfs(plan, (root_uid, root_gid)))?;
     // What is made with these ids for files belongs to root inside without a change of owner for each.
-    step("act as root inside", sys::set_file_ids(base, base))?;
+    step("act as root inside", sys::set_file_ids(root_uid, root_gid))?;
     let filled = fill(store.as_fd(), plan);
     step("act as root again", sys::set_file_ids(0, 0))?;
     step("fill the store", filled)?;
-    step("give the folders their owners", give_owners(store.as_fd(), plan, base))?;
+    step("give the folders their owners", give_owners(store.as_fd(), plan, ids.user()))?;
     Ok(store)
 }
 
@@ -71,15 +73,16 @@ fn own_inodes(plan: &Plan) -> u64 {
     (1 + ROOT_FOLDERS.len() + USER_FOLDERS.len() + overlay + on_the_way) as u64
 }
 
-fn mount_tmpfs(plan: &Plan, base: u32) -> rustix::io::Result<OwnedFd> {
+fn mount_tmpfs(plan: &Plan, (uid, gid): (u32, u32)) -> rustix::io::Result<OwnedFd> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let set = |key: &str, value: String| fsconfig_set_string(context.as_fd(), key, value);
     set("source", "glovebox".into())?;
     set("size", plan.disk.to_string())?;
     set("nr_inodes", (plan.inodes + own_inodes(plan)).to_string())?;
-    set("mode", "0700".into())?;
-    set("uid", base.to_string())?;
-    set("gid", base.to_string())?;
+    // The guest sees to it that commands do not meet this folder; the caller may be an ordinary user who reads it.
+    set("mode", "0755".into())?;
+    set("uid", uid.to_string())?;
+    set("gid", gid.to_string())?;
     fsconfig_create(context.as_fd())?;
     let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
@@ -96,8 +99,8 @@ fn fill(root: BorrowedFd<'_>, plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-fn give_owners(root: BorrowedFd<'_>, plan: &Plan, base: u32) -> io::Result<()> {
-    let (uid, gid) = (Uid::from_raw(base + plan.uid), Gid::from_raw(base + plan.gid));
+fn give_owners(root: BorrowedFd<'_>, plan: &Plan, (uid, gid): (u32, u32)) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     let upper = [OVERLAY_FOLDERS[0]].into_iter().filter(|_| plan.workspace_overlay);
     for path in USER_FOLDERS.into_iter().chain(upper) {
         rustix::fs::chownat(root, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;

@@ -284,6 +284,12 @@ pub(crate) fn ignore_group_signals() {
     }
 }
 
+/// Lets this process learn how its children ended, which [`ignore_group_signals`] leaves to the kernel.
+pub(crate) fn wait_for_children_again() {
+    // SAFETY: the default disposition installs no handler.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
 /// Takes the ordinary scheduling policy. Control groups refuse real-time processes, and a sandbox has no claim to the
 /// caller's priority.
 pub(crate) fn schedule_as_usual() -> io::Result<()> {
