@@ -93,7 +93,7 @@ pub(crate) enum Verb {
     /// Remove what sandboxes of dead processes left behind
     ///
     /// A run cleans up after itself, also when it is interrupted. Only after a `kill -9` of Glovebox or a crash of the
-    /// machine is there something to remove, and the next run does that too.
+    /// machine is there something to remove, and the next run does that too. Runs of dead processes become lost runs.
     Gc,
     /// Print the completion script of a shell
     #[command(

@@ -68,7 +68,15 @@ impl Ledger {
 
     /// The blobs of this ledger.
     pub fn blobs(&self) -> Result<Blobs> {
-        Blobs::open(self.inner.folder.join("blobs"))
+        Blobs::open(self.blobs_folder())
+    }
+
+    pub(crate) fn has_blobs(&self) -> bool {
+        self.blobs_folder().is_dir()
+    }
+
+    fn blobs_folder(&self) -> PathBuf {
+        self.inner.folder.join("blobs")
     }
 
     /// Notes that a run is under way, before its command starts. `if_lost` is the result that the run has when nobody is

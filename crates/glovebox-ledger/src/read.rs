@@ -241,6 +241,13 @@ impl Ledger {
         }
     }
 
+    /// Settles what dead processes left: their runs are lost, and their unfinished blobs are removed. Says how many blobs
+    /// that were.
+    pub async fn sweep(&self) -> Result<u64> {
+        self.settle().await?;
+        if self.has_blobs() { self.blobs()?.sweep() } else { Ok(0) }
+    }
+
     /// The runs under way. For those that nobody is left to finish the row of a lost run is written first.
     async fn settle(&self) -> Result<Vec<Noted>> {
         let noted = under_way::all(&self.under_way()).map_err(|error| {

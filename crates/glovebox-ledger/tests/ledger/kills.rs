@@ -87,7 +87,7 @@ async fn check(folder: &Path, told: &[String]) {
     let mut sqlite = sqlite(folder).await;
     let sound: String = query_scalar("PRAGMA integrity_check").fetch_one(&mut sqlite).await.unwrap();
     assert_eq!(sound, "ok");
-    ledger.blobs().unwrap().sweep().unwrap();
+    ledger.sweep().await.unwrap();
     assert!(std::fs::read_dir(folder.join("blobs")).unwrap().all(|entry| entry.unwrap().path().is_dir()));
     // The ledger still works.
     let mut next = finished(b"", b"stderr");
