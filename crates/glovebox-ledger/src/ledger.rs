@@ -97,8 +97,10 @@ impl Ledger {
         self.inner.folder.join("running")
     }
 
-    pub(crate) fn is_there(&self) -> bool {
-        self.inner.file.exists()
+    /// Whether there is a database. A folder that may not be looked into is no empty ledger.
+    pub(crate) fn is_there(&self) -> Result<bool> {
+        let file = &self.inner.file;
+        file.try_exists().map_err(|error| store::unavailable(file).because(error))
     }
 
     pub(crate) fn failed(&self, error: sqlx::Error) -> Error {

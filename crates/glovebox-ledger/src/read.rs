@@ -112,7 +112,7 @@ impl Ledger {
                 runs.push(run);
             }
         }
-        if self.is_there() {
+        if self.is_there()? {
             runs.extend(self.ended(filter).await?);
         }
         runs.sort_by_key(|run| Reverse(run.run));
@@ -159,7 +159,7 @@ impl Ledger {
         let begins = format!("run_{begins}");
         let mut found: BTreeSet<String> = self.settle().await?.iter().map(|noted| noted.run.to_string()).collect();
         found.retain(|run| run.starts_with(&begins));
-        if self.is_there() {
+        if self.is_there()? {
             let mut connection = self.connection().await?;
             let rows: Vec<String> = query_scalar("SELECT run FROM runs WHERE run >= ?1 AND run < ?1 || '~' LIMIT 2")
                 .bind(begins)
