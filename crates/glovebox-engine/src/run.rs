@@ -169,7 +169,7 @@ pub(crate) fn follow(
             process: program_name(&request.command.argv[0]),
             ..Ending::default()
         },
-        watched_disk: false,
+        watched: None,
         phase: Phase::Running,
         asked: Asked::of(&request),
         request,
@@ -213,7 +213,7 @@ struct Driver {
     stdout: Output,
     stderr: Output,
     ending: Ending,
-    watched_disk: bool,
+    watched: Option<LimitKind>,
     phase: Phase,
     entry: Entry,
 }
@@ -275,7 +275,7 @@ impl Driver {
                 () = sleep_until(self.deadline) => self.deadline_passed()?,
                 kind = &mut watched, if watching => {
                     watching = false;
-                    self.watched_disk = kind == LimitKind::Disk;
+                    self.watched = Some(kind);
                     self.kill();
                 }
                 permit = events.reserve(), if waiting.is_some() => {
@@ -394,7 +394,7 @@ impl Driver {
             changes: collected.changes,
             kept: collected.kept,
             artifacts_dir: self.engine.artifact_dir(self.entry.run),
-            watched_disk: self.watched_disk,
+            watched: self.watched,
         };
         (result::make(&identity, &self.asked, seen), self.entry)
     }

@@ -10,6 +10,7 @@ mod running;
 mod runs;
 mod secrets;
 mod terminal;
+mod trust;
 
 use std::{
     ffi::OsStr,

@@ -119,6 +119,22 @@ fn runs_are_listed_filtered_and_paged() {
 }
 
 #[test]
+fn a_project_s_file_neither_hides_runs_nor_moves_the_ledger() {
+    let bench = Bench::new();
+    bench.call(["run", "--", "true"]);
+    for text in ["runs-outcome = 'lost'", "data-dir = 'elsewhere'"] {
+        bench.write("glovebox.toml", text);
+        let called = bench.glovebox(["runs", "list", "--json"]).env_remove("GLOVEBOX_DATA_DIR").output().unwrap();
+        assert_eq!(Called::new(called).document()["error"]["code"], json!("untrusted_config"), "{text}");
+    }
+    bench.write("glovebox.toml", "runs-outcome = 'lost'");
+    assert!(listed(&bench, &["--trust-project"]).is_empty());
+    assert_eq!(listed(&bench, &["--outcome", "exited"]).len(), 1);
+    bench.write("glovebox.toml", "no-record = true");
+    assert_eq!(bench.error(&["--", "true"]).0, "untrusted_config");
+}
+
+#[test]
 fn wrong_filters_and_ids_are_errors_with_codes() {
     let bench = Bench::new();
     bench.call(["run", "--", "true"]);
