@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, io::IsTerminal, mem::ManuallyDrop, path::Path, pin::pin, sync::Arc, time::Duration};
 
-use glovebox_core::{Error, ErrorCode, Network, Outcome, Result, RunResult, SandboxSpec};
+use glovebox_core::{Error, ErrorCode, Language, Network, Outcome, Result, RunResult, SandboxSpec, Step};
 use glovebox_engine::{Engine, Event, Run, RunRequest};
 use glovebox_ledger::Ledger;
 use glovebox_native::NativeBackend;
@@ -51,9 +51,10 @@ pub(crate) fn execute(
     let Finished { result, stderr_tail } = match runtime.block_on(drive(&engine, request, globals.json)) {
         Ok(Some(finished)) => finished,
         Ok(None) => return Ok(Outcome::Cancelled.exit_code()),
-        Err(error) => return Err(explain_not_found(error, language.map(|l| (l.name, l.package)), &argv)),
+        Err(error) => return Err(explain_not_found(error, language, &argv)),
     };
     report::warnings(&result);
+    let stderr_tail = if result.step == Step::Compile { result.stderr.to_bytes() } else { stderr_tail };
     if globals.verbose {
         report::details(&result);
     }
@@ -186,19 +187,13 @@ fn keep_tail(tail: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Tells a missing interpreter from a missing program, and says where programs come from.
-fn explain_not_found(error: Error, language: Option<(&str, &str)>, argv: &[String]) -> Error {
+fn explain_not_found(error: Error, language: Option<&Language>, argv: &[String]) -> Error {
     if error.code != ErrorCode::CommandNotFound {
         return error;
     }
     let program = &argv[0];
     match language {
-        Some((name, package)) => {
-            let message = format!("{program}, which runs {name}, is not in the sandbox");
-            Error::new(ErrorCode::ToolchainNotFound, message).hint(format!(
-                "install it on this machine, for instance with: apt install {package} (programs below a home directory \
-                 are not part of the image host)"
-            ))
-        }
+        Some(language) => glovebox_engine::not_found(language, Some(error.message)),
         None if error.hint.is_some() => error,
         None if Path::new(program).exists() => {
             let hint = "the sandbox has none of your files: --workspace . brings this folder, --file brings one file";
