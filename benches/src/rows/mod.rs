@@ -5,6 +5,7 @@ mod command_line;
 mod memory;
 mod output;
 mod rate;
+mod recording;
 mod second_run;
 
 use anyhow::Result;
@@ -20,6 +21,8 @@ pub(crate) enum Row {
     Cli,
     /// A second run in a living sandbox.
     Second,
+    /// What recording adds to a run.
+    Recording,
     /// Cold sandboxes per second.
     Rate,
     /// Memory of an idle sandbox.
@@ -30,7 +33,8 @@ pub(crate) enum Row {
 
 impl Row {
     /// Every row.
-    pub(crate) const ALL: &'static [Row] = &[Row::Cold, Row::Cli, Row::Second, Row::Rate, Row::Memory, Row::Output];
+    pub(crate) const ALL: &'static [Row] =
+        &[Row::Cold, Row::Cli, Row::Second, Row::Recording, Row::Rate, Row::Memory, Row::Output];
 
     /// Measures it.
     pub(crate) fn measure(self, bench: &Bench, report: &mut Report) -> Result<()> {
@@ -38,6 +42,7 @@ impl Row {
             Row::Cold => cold::measure(bench, report),
             Row::Cli => command_line::measure(bench, report),
             Row::Second => second_run::measure(bench, report),
+            Row::Recording => recording::measure(bench, report),
             Row::Rate => rate::measure(bench, report),
             Row::Memory => memory::measure(bench, report),
             Row::Output => output::measure(bench, report),

@@ -13,7 +13,10 @@ use clap::{Arg, ArgAction};
 use glovebox_core::{Error, ErrorCode, Result};
 use toml::{Table, Value};
 
-use crate::{files, later, trust};
+use crate::{
+    args::{key, map_flags},
+    files, later, trust,
+};
 
 /// The name of a project's configuration file.
 const PROJECT_FILE: &str = "glovebox.toml";
@@ -161,11 +164,10 @@ impl Config {
             let arg = find_flag(&command, key).ok_or_else(|| unknown_key(&setting.file, key))?;
             defaults.insert(key.as_str(), setting.texts(key, arg)?);
         }
-        let set = |arg: Arg| match arg.get_long().and_then(|long| defaults.get(long)) {
+        Ok(map_flags(command, &|key, arg| match defaults.get(key.as_str()) {
             Some(texts) => arg.default_values(texts.clone()),
             None => arg,
-        };
-        Ok(command.mut_args(&set).mut_subcommands(|verb| verb.mut_args(&set)))
+        }))
     }
 
     fn read(&mut self, file: &Path, whose: Whose) -> Result<()> {
@@ -239,11 +241,15 @@ fn scalar(value: &Value) -> Option<String> {
 }
 
 /// The flag of a key. A configuration file cannot name another one.
-fn find_flag<'a>(command: &'a clap::Command, key: &str) -> Option<&'a Arg> {
-    std::iter::once(command)
-        .chain(command.get_subcommands())
-        .flat_map(clap::Command::get_arguments)
-        .find(|arg| arg.get_long() == Some(key) && key != "config")
+fn find_flag<'a>(command: &'a clap::Command, wanted: &str) -> Option<&'a Arg> {
+    let named = |part: &'a clap::Command, prefix: &str| {
+        part.get_arguments().find(|arg| arg.get_long().is_some_and(|long| key(prefix, long) == wanted))
+    };
+    if wanted == "config" {
+        return None;
+    }
+    let below = |verb: &'a clap::Command| verb.get_subcommands().find_map(|part| named(part, verb.get_name()));
+    named(command, "").or_else(|| command.get_subcommands().find_map(|verb| named(verb, "").or_else(|| below(verb))))
 }
 
 fn unknown_key(file: &Path, key: &str) -> Error {
@@ -266,7 +272,7 @@ mod tests {
         command_line::{Parsed, parse_with},
         flags::{Flags, Origin},
     };
-    use std::{collections::BTreeSet, fs};
+    use std::{cell::RefCell, collections::BTreeSet, fs};
 
     /// A folder with a project file in it, a folder below it to stand in, and a user file.
     fn places(project: &str, user: &str) -> (tempfile::TempDir, Places) {
@@ -432,11 +438,16 @@ mod tests {
         const GUIDE: &str = include_str!("../../../docs/guides/configuration.md");
         let table = GUIDE.split("### Keys").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
         let cells = table.lines().filter(|line| line.starts_with("| `")).filter_map(|row| row.split('|').nth(1));
-        let listed: BTreeSet<&str> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
-        let command = crate::args::command();
-        let all = std::iter::once(&command).chain(command.get_subcommands()).flat_map(clap::Command::get_arguments);
-        let flags = all.filter_map(Arg::get_long).filter(|flag| find_flag(&command, flag).is_some());
-        assert_eq!(listed, flags.chain([TRUST]).collect());
+        let words = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+        let listed: BTreeSet<String> = words.map(str::to_owned).collect();
+        let keys = RefCell::new(BTreeSet::from([TRUST.to_owned()]));
+        let command = map_flags(crate::args::command(), &|key, arg| {
+            keys.borrow_mut().insert(key);
+            arg
+        });
+        let mut keys = keys.into_inner();
+        keys.retain(|key| key == TRUST || find_flag(&command, key).is_some());
+        assert_eq!(listed, keys);
     }
 
     #[test]

@@ -5,7 +5,11 @@ use std::path::Path;
 use clap::{ArgMatches, parser::ValueSource};
 use glovebox_core::{Error, ErrorCode, Result};
 
-use crate::{args::variable, config::Config, trust};
+use crate::{
+    args::{is_global, key, variable},
+    config::Config,
+    trust,
+};
 
 /// Where the value of a flag came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,13 +30,20 @@ pub(crate) enum Origin {
 #[derive(Debug)]
 pub(crate) struct Flags {
     matches: ArgMatches,
+    /// The verb of verbs that they are below, or nothing.
+    prefix: String,
     pub(crate) config: Config,
 }
 
 impl Flags {
-    /// The flags of the verb that `matches` belong to.
-    pub(crate) fn new(matches: ArgMatches, config: Config) -> Self {
-        Flags { matches, config }
+    /// The flags of the innermost verb of `matches`.
+    pub(crate) fn new(matches: &ArgMatches, config: Config) -> Self {
+        let (verb, of_verb) = matches.subcommand().unwrap_or(("", matches));
+        let (prefix, innermost) = match of_verb.subcommand() {
+            Some((_, below)) => (verb, below),
+            None => ("", of_verb),
+        };
+        Flags { matches: innermost.clone(), prefix: prefix.to_owned(), config }
     }
 
     /// Where the value of `flag` came from.
@@ -41,12 +52,23 @@ impl Flags {
         match self.has(flag).then(|| self.matches.value_source(&id)).flatten() {
             Some(ValueSource::CommandLine) => Origin::Flag,
             Some(ValueSource::EnvVariable) => Origin::Variable,
-            _ => match self.config.get(flag) {
+            _ => match self.config.get(&self.key(flag)) {
                 Some(setting) if setting.untrusted => Origin::UntrustedFile,
                 Some(_) => Origin::TrustedFile,
                 None => Origin::Default,
             },
         }
+    }
+
+    /// The key of a flag in a configuration file.
+    fn key(&self, flag: &str) -> String {
+        if is_global(flag) { flag.to_owned() } else { key(&self.prefix, flag) }
+    }
+
+    /// The flag of a key, as far as this verb has one.
+    fn flag<'a>(&self, wanted: &'a str) -> Option<&'a str> {
+        let below = wanted.strip_prefix(&self.prefix).map(|flag| flag.trim_start_matches('-'));
+        [Some(wanted), below].into_iter().flatten().find(|flag| self.has(flag) && self.key(flag) == wanted)
     }
 
     /// Whether the verb has this flag.
@@ -57,7 +79,7 @@ impl Flags {
     /// The file of an untrusted project that the value of `flag` came from.
     pub(crate) fn untrusted_file(&self, flag: &str) -> Option<&Path> {
         self.config
-            .get(flag)
+            .get(&self.key(flag))
             .filter(|_| self.origin(flag) == Origin::UntrustedFile)
             .map(|setting| setting.file.as_path())
     }
@@ -66,7 +88,7 @@ impl Flags {
     /// overrules, or the verb does not use, counts for nothing and is let be.
     pub(crate) fn refuse_untrusted(&self) -> Result<()> {
         let mut keys = self.config.untrusted()?;
-        keys.retain(|(key, _)| self.has(key) && self.origin(key) == Origin::UntrustedFile);
+        keys.retain(|(key, _)| self.flag(key).is_some_and(|flag| self.origin(flag) == Origin::UntrustedFile));
         let Some((_, setting)) = keys.first() else { return Ok(()) };
         let names = keys.iter().map(|(key, _)| *key).collect::<Vec<_>>().join(", ");
         Err(trust::refused(&format!("{} opens the sandbox ({names})", setting.file.display()), &setting.file))
@@ -100,8 +122,8 @@ impl Flags {
     fn with_origin(&self, flag: &str, error: Error) -> Error {
         let place = match self.origin(flag) {
             Origin::Flag | Origin::Default => return error,
-            Origin::Variable => format!("the value comes from the variable {}", variable(flag)),
-            Origin::UntrustedFile | Origin::TrustedFile => match self.config.get(flag) {
+            Origin::Variable => format!("the value comes from the variable {}", variable(&self.key(flag))),
+            Origin::UntrustedFile | Origin::TrustedFile => match self.config.get(&self.key(flag)) {
                 Some(setting) => format!("the value comes from {}", setting.file.display()),
                 None => return error,
             },

@@ -53,7 +53,7 @@ pub(crate) fn plan(
     request.spec = spec;
     request.compile = program.compile;
     request.toolchains = toolchains;
-    request.capture = if globals.json { Capture::Keep } else { Capture::Count };
+    request.capture = if globals.json || !args.no_record { Capture::Keep } else { Capture::Count };
     if args.terminal {
         request.command = terminal::with_terminal_type(request.command)?;
         request.terminal = Some(terminal::size()?);
@@ -168,7 +168,8 @@ mod tests {
         assert_eq!(plan.request.spec.limits, Limits::default());
         assert_eq!(plan.request.spec.user, User::default());
         assert_eq!(plan.request.spec.network, Network::None);
-        assert_eq!(plan.request.capture, Capture::Count);
+        assert_eq!(plan.request.capture, Capture::Keep);
+        assert_eq!(plan_of(&["--no-record", "--", "true"]).unwrap().request.capture, Capture::Count);
     }
 
     #[test]

@@ -81,6 +81,16 @@ error_codes! {
     ChannelViolation = "channel_violation", 125;
     /// An artifact could not be stored.
     ArtifactFailed = "artifact_failed", 125;
+    /// The ledger cannot be opened, read or written.
+    LedgerUnavailable = "ledger_unavailable", 125;
+    /// The ledger was written by a newer version of Glovebox.
+    LedgerTooNew = "ledger_too_new", 125;
+    /// Something that the ledger should hold is not there or is not what was stored.
+    LedgerDamaged = "ledger_damaged", 125;
+    /// The ledger holds no run with this id.
+    RunNotFound = "run_not_found", 125;
+    /// A shortened id stands for several.
+    AmbiguousId = "ambiguous_id", 125;
     /// An operation of the host's file system failed.
     HostIo = "host_io", 125;
     /// Something that should not happen happened; please report it.

@@ -28,7 +28,7 @@ pub use language::{CompileForm, Filling, Language, Shebang, Version, Way, parse_
 pub use limits::{DEFAULT_GRACE, Enforcement, Limits, LimitsInForce};
 pub use outcome::{Ending, LimitKind, Outcome, decide_outcome};
 pub use path::InsidePath;
-pub use result::{Artifact, CommandRecord, CompileRecord, Denial, OutputRecord, RunResult, Step};
+pub use result::{Artifact, CommandRecord, CompileRecord, Denial, OutputRecord, RunResult, Step, Warning};
 pub use secret::Secret;
 pub use spec::{
     Access, HOME_DIR, Label, Mount, Network, OUTPUTS_DIR, PROGRAM_DIR, SandboxSpec, User, WORKING_DIR, WORKSPACE_DIR,

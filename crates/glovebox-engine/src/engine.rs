@@ -9,11 +9,15 @@ use glovebox_core::{
     Backend, ChangeSet, Created, Error, ErrorCode, Evidence, Features, Result, RunId, RunResult, SandboxId, SandboxSpec,
 };
 
+use glovebox_ledger::Ledger;
+
 use crate::{
     RunRequest, Stdin, begin,
     channel::Channel,
     compile::{self, Ground},
+    entry::Entry,
     programs::Programs,
+    result,
     run::{self, Beginning, Lifetime, Place, Run},
 };
 
@@ -25,19 +29,27 @@ pub struct Engine {
     backend: Arc<dyn Backend>,
     data_dir: PathBuf,
     environment: Arc<[(String, String)]>,
+    ledger: Option<Ledger>,
 }
 
 impl Engine {
     /// An engine on a backend.
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         let environment = backend.environment().into();
-        Engine { backend, data_dir: DATA_DIR.into(), environment }
+        Engine { backend, data_dir: DATA_DIR.into(), environment, ledger: None }
     }
 
     /// Keeps artifacts and compiled programs below another folder.
     #[must_use]
     pub fn with_data_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.data_dir = folder.into();
+        self
+    }
+
+    /// Records every run in a ledger. Without one, nothing is recorded.
+    #[must_use]
+    pub fn with_ledger(mut self, ledger: Ledger) -> Self {
+        self.ledger = Some(ledger);
         self
     }
 
@@ -75,7 +87,10 @@ impl Engine {
     pub async fn start(&self, mut request: RunRequest) -> Result<Run> {
         let (before, first) = compile::look_up(self, &mut request, Ground::Fresh)?;
         request.spec.mounts.extend(request.toolchains.mounts()?);
-        let (guard, channel) = self.begin(&request.spec).await?;
+        let sandbox = SandboxId::new();
+        let (guard, channel) = self.begin(sandbox, &request.spec).await?;
+        // Before the command starts, and while the sandbox is being made.
+        let entry = self.enter(sandbox, &request);
         let stdin = std::mem::take(&mut request.stdin);
         let ready = self.backend.ready(guard.id);
         let (command, input) = first.as_ref().map_or((&request, &stdin), |first| (first, &Stdin::Empty));
@@ -86,23 +101,28 @@ impl Engine {
         } else {
             match ready.await {
                 Ok(created) => (Ok(created), begin.await),
-                Err(error) => return Err(guard.end_after(error).await),
+                Err(error) => return Err(entry.forget_after(guard.end_after(error).await)),
             }
         };
         // When both failed, the sandbox's own failure is the one that explains.
         match created.and_then(|created| Ok((created, begun?))) {
             Ok((created, begun)) => {
                 let place = self.place(&guard, channel, created, &request.spec);
-                let beginning = Beginning { request, stdin, before, first, begun };
+                let beginning = Beginning { request, stdin, before, first, begun, entry };
                 Ok(run::follow(self.clone(), place, beginning, Lifetime::EndsWithRun(guard)))
             }
-            Err(error) => Err(guard.end_after(error).await),
+            Err(error) => Err(entry.forget_after(guard.end_after(error).await)),
         }
+    }
+
+    /// Notes in the ledger, where there is one, that a run is under way.
+    fn enter(&self, sandbox: SandboxId, request: &RunRequest) -> Entry {
+        Entry::begin(self.ledger.as_ref(), |run| result::if_lost(run, sandbox, self.backend.name(), request))
     }
 
     /// Makes a sandbox that stays while the value lives.
     pub async fn create(&self, spec: SandboxSpec) -> Result<Sandbox> {
-        let (guard, channel) = self.begin(&spec).await?;
+        let (guard, channel) = self.begin(SandboxId::new(), &spec).await?;
         match self.backend.ready(guard.id).await {
             Ok(created) => {
                 let place = self.place(&guard, channel, created, &spec);
@@ -113,8 +133,7 @@ impl Engine {
     }
 
     /// Begins to make a sandbox, and to speak with its guest.
-    async fn begin(&self, spec: &SandboxSpec) -> Result<(Arc<Guard>, Channel)> {
-        let id = SandboxId::new();
+    async fn begin(&self, id: SandboxId, spec: &SandboxSpec) -> Result<(Arc<Guard>, Channel)> {
         self.backend.create(id, spec).await?;
         let guard = Arc::new(Guard { backend: self.backend.clone(), id, ended: OnceLock::new() });
         let connected = async { Channel::open(self.backend.connect(id).await?).await };
@@ -170,10 +189,16 @@ impl Sandbox {
     pub async fn start(&self, mut request: RunRequest) -> Result<Run> {
         let (before, first) = compile::look_up(&self.engine, &mut request, Ground::Lived)?;
         let stdin = std::mem::take(&mut request.stdin);
+        let entry = self.engine.enter(self.place.id, &request);
         let (command, input) = first.as_ref().map_or((&request, &stdin), |first| (first, &Stdin::Empty));
-        let begun = begin::begin(&self.place.channel, &self.engine.environment, command, input).await?;
-        let beginning = Beginning { request, stdin, before, first, begun };
-        Ok(run::follow(self.engine.clone(), self.place.clone(), beginning, Lifetime::Stays(self.guard.clone())))
+        match begin::begin(&self.place.channel, &self.engine.environment, command, input).await {
+            Ok(begun) => {
+                let beginning = Beginning { request, stdin, before, first, begun, entry };
+                let lifetime = Lifetime::Stays(self.guard.clone());
+                Ok(run::follow(self.engine.clone(), self.place.clone(), beginning, lifetime))
+            }
+            Err(error) => Err(entry.forget_after(error)),
+        }
     }
 
     /// What the host saw of it so far.

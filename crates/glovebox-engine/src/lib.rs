@@ -13,13 +13,14 @@
 //!
 //! Where to read first: `engine` makes sandboxes and runs, `run` drives one run from its start to its result, `following`
 //! sees one command through, `compile` is the step before it, `channel` speaks with the guest, `output` keeps head and
-//! tail of a stream, `artifacts` stores files. `toolchain` and `source` turn code in a language into commands.
+//! tail of a stream, `artifacts` stores files, `entry` writes to the ledger. `toolchain` and `source` turn code in a language into commands.
 
 mod artifacts;
 mod begin;
 mod channel;
 mod compile;
 mod engine;
+mod entry;
 mod following;
 mod input;
 mod output;

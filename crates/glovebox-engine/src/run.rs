@@ -34,6 +34,7 @@ use crate::{
     channel::{Channel, Receiving, Sending},
     compile::{Before, Compiling, Fetched},
     engine::{Engine, Guard},
+    entry::Entry,
     following::Following,
     input,
     result::{self, Asked, Identity, Seen},
@@ -148,17 +149,18 @@ pub(crate) struct Beginning {
     pub(crate) first: Option<RunRequest>,
     /// The first command, started.
     pub(crate) begun: Begun,
+    pub(crate) entry: Entry,
 }
 
 /// Follows a run that began, in a task of its own.
 pub(crate) fn follow(engine: Engine, place: Place, beginning: Beginning, lifetime: Lifetime) -> Run {
-    let id = RunId::new();
     let (sizes, new_sizes) = mpsc::unbounded_channel();
     let (events, taken) = mpsc::channel(EVENTS);
     let (finished, result) = oneshot::channel();
     let (cancel, cancelled) = watch::channel(false);
     let sandbox = place.id;
-    let Beginning { request, stdin, before, first, begun } = beginning;
+    let Beginning { request, stdin, before, first, begun, entry } = beginning;
+    let id = entry.run;
     let deadline = begun.started + request.spec.limits.timeout;
     let step = if first.is_some() { Step::Compile } else { Step::Run };
     let driver = Driver {
@@ -174,8 +176,8 @@ pub(crate) fn follow(engine: Engine, place: Place, beginning: Beginning, lifetim
         request,
         engine,
         place,
-        run: id,
         given: begun.given,
+        entry,
     };
     let wire = (begun.sending, begun.receiving);
     let driving = tokio::spawn(async move {
@@ -188,7 +190,7 @@ pub(crate) fn follow(engine: Engine, place: Place, beginning: Beginning, lifetim
 struct Driver {
     engine: Engine,
     place: Place,
-    run: RunId,
+    entry: Entry,
     given: Vec<GivenFile>,
     request: RunRequest,
     asked: Asked,
@@ -240,7 +242,10 @@ impl Driver {
             other => other?,
         };
         let collected = collected?;
-        Ok(self.finish(duration, evidence.unwrap_or_else(Evidence::unknown), collected))
+        // Where there is no result, the entry has been dropped, and the run is lost.
+        let (mut result, entry) = self.finish(duration, evidence.unwrap_or_else(Evidence::unknown), collected);
+        entry.finish(&mut result).await;
+        Ok(result)
     }
 
     /// Follows the compile step, where there is one to do, and the program.
@@ -349,16 +354,16 @@ impl Driver {
         if !has_outputs && self.request.artifacts.is_empty() {
             return Ok(());
         }
-        let folder = self.engine.artifact_dir(self.run);
+        let folder = self.engine.artifact_dir(self.entry.run);
         let query = Query::artifacts(&self.request.artifacts, self.place.disk);
         artifacts::collect(&self.place.channel, query, &folder, &self.asked.secrets(), &mut collected.kept).await?;
         collected.kept.note_left_out(&collected.changes.added);
         Ok(())
     }
 
-    fn finish(self, duration: Duration, evidence: Evidence, collected: Collected) -> RunResult {
+    fn finish(self, duration: Duration, evidence: Evidence, collected: Collected) -> (RunResult, Entry) {
         let identity = Identity {
-            run: self.run,
+            run: self.entry.run,
             sandbox: self.place.id,
             backend: self.place.backend.name(),
             created: self.place.created,
@@ -380,10 +385,10 @@ impl Driver {
             evidence,
             changes: collected.changes,
             kept: collected.kept,
-            artifacts_dir: self.engine.artifact_dir(self.run),
+            artifacts_dir: self.engine.artifact_dir(self.entry.run),
             watched,
         };
-        result::make(&identity, &self.asked, seen)
+        (result::make(&identity, &self.asked, seen), self.entry)
     }
 }
 

@@ -9,7 +9,7 @@ use super::Page;
 use crate::tree;
 
 /// The types that make up the result: the heading, the file, the type, and a word about it.
-const PARTS: [(&str, &str, &str, &str); 10] = [
+const PARTS: [(&str, &str, &str, &str); 11] = [
     ("The document", "result.rs", "RunResult", "One object for each run."),
     ("command", "result.rs", "CommandRecord", "Values of secrets are masked."),
     ("compile", "result.rs", "CompileRecord", "Only for languages that are compiled before they run; else null."),
@@ -20,6 +20,7 @@ const PARTS: [(&str, &str, &str, &str); 10] = [
     ("changes", "evidence.rs", "ChangeSet", "Paths below `/workspace`, sorted."),
     ("artifacts", "result.rs", "Artifact", "One object for each file that was kept."),
     ("denials", "result.rs", "Denial", "One object for each thing that the policy refused."),
+    ("warnings", "result.rs", "Warning", "The codes are those of the [errors](errors.md)."),
 ];
 
 /// A field of a struct, as its source documents it.

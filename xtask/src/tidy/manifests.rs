@@ -7,13 +7,14 @@ use crate::tree::SourceFile;
 
 /// What each crate may know of the others. Lower crates come first; a line only names lines above it, so dependencies
 /// point down. Only the command line names a concrete backend.
-const MAY_KNOW: [(&str, &[&str]); 6] = [
+const MAY_KNOW: [(&str, &[&str]); 7] = [
     ("glovebox-core", &[]),
     ("glovebox-proto", &["glovebox-core"]),
     ("glovebox-guest", &["glovebox-core", "glovebox-proto"]),
     ("glovebox-native", &["glovebox-core", "glovebox-proto", "glovebox-guest"]),
-    ("glovebox-engine", &["glovebox-core", "glovebox-proto"]),
-    ("glovebox-cli", &["glovebox-core", "glovebox-engine", "glovebox-native"]),
+    ("glovebox-ledger", &["glovebox-core"]),
+    ("glovebox-engine", &["glovebox-core", "glovebox-proto", "glovebox-ledger"]),
+    ("glovebox-cli", &["glovebox-core", "glovebox-engine", "glovebox-ledger", "glovebox-native"]),
 ];
 
 /// The page that explains each dependency.

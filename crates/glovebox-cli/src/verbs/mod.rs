@@ -4,10 +4,13 @@ pub(crate) mod completions;
 pub(crate) mod gc;
 pub(crate) mod man;
 pub(crate) mod run;
+pub(crate) mod runs;
 
 use std::path::PathBuf;
 
 use glovebox_core::{Error, ErrorCode, Result};
+
+use tokio::runtime::Runtime;
 
 use crate::{
     args::{self, Globals},
@@ -37,6 +40,14 @@ fn require_native(backend: &str, flags: &Flags) -> Result<()> {
             Err(flags.wrong("backend", other, &forms))
         }
     }
+}
+
+/// One thread is all that a command line needs.
+fn runtime() -> Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::new(ErrorCode::Internal, "cannot start the runtime").because(error))
 }
 
 /// The folder that everything is kept below.

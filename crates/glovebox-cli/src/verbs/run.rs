@@ -4,9 +4,10 @@ use std::{ffi::OsString, io::IsTerminal, mem::ManuallyDrop, path::Path, pin::pin
 
 use glovebox_core::{Error, ErrorCode, Language, Network, Outcome, Result, RunResult, SandboxSpec, Step};
 use glovebox_engine::{Engine, Event, Run, RunRequest};
+use glovebox_ledger::Ledger;
 use glovebox_native::NativeBackend;
 
-use super::{data_dir, require_native};
+use super::{data_dir, require_native, runtime};
 use crate::{
     args::{Globals, RunArgs},
     flags::{Flags, Origin},
@@ -38,18 +39,21 @@ pub(crate) fn execute(
         }
     }
     let backend = backend.unwrap_or_else(NativeBackend::start)?;
-    // Neither engine nor runtime is taken apart at the end: this process ends next, which does it faster.
-    let engine = ManuallyDrop::new(Engine::new(Arc::new(backend)).with_data_dir(data_dir(globals)));
+    let data_dir = data_dir(globals);
+    let mut engine = Engine::new(Arc::new(backend)).with_data_dir(&data_dir);
+    if !args.no_record {
+        engine = engine.with_ledger(Ledger::below(data_dir));
+    }
+    // Neither engine nor runtime is taken apart at the end: this process ends next, which does it faster. To close the
+    // ledger would also wait for the disk.
+    let (engine, runtime) = (ManuallyDrop::new(engine), ManuallyDrop::new(runtime()?));
     let (argv, spec) = (request.command.argv.clone(), request.spec.clone());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = ManuallyDrop::new(
-        runtime.map_err(|error| Error::new(ErrorCode::Internal, "cannot start the runtime").because(error))?,
-    );
     let Finished { result, stderr_tail } = match runtime.block_on(drive(&engine, request, globals.json)) {
         Ok(Some(finished)) => finished,
         Ok(None) => return Ok(Outcome::Cancelled.exit_code()),
         Err(error) => return Err(explain_not_found(error, language, &argv)),
     };
+    report::warnings(&result);
     let stderr_tail = if result.step == Step::Compile { result.stderr.to_bytes() } else { stderr_tail };
     if globals.verbose {
         report::details(&result);

@@ -1,0 +1,44 @@
+//! The entry of a run in the ledger, where there is one.
+
+use std::path::PathBuf;
+
+use glovebox_core::{Error, RunId, RunResult, Warning};
+use glovebox_ledger::{KeptContent, KeptFile, Ledger, Recording};
+
+/// The id of a run, and the right to record it. Dropped without a word, the run is lost.
+pub(crate) struct Entry {
+    pub(crate) run: RunId,
+    recording: Option<Recording>,
+}
+
+impl Entry {
+    /// Notes that a run is under way, which must come before its command starts.
+    pub(crate) fn begin(ledger: Option<&Ledger>, if_lost: impl FnOnce(RunId) -> RunResult) -> Entry {
+        let run = RunId::new();
+        Entry { run, recording: ledger.map(|ledger| ledger.begin(if_lost(run))) }
+    }
+
+    /// There was no run, because its command did not start. Gives the failure back.
+    pub(crate) fn forget_after(self, error: Error) -> Error {
+        if let Some(recording) = self.recording {
+            recording.forget();
+        }
+        error
+    }
+
+    /// Writes the finished run. That it could not be written changes nothing but what the result says of it.
+    pub(crate) async fn finish(self, result: &mut RunResult) {
+        let Some(recording) = self.recording else { return };
+        result.recorded = true;
+        let folder = result.artifacts_dir.as_deref().map(PathBuf::from).unwrap_or_default();
+        let kept = result.artifacts.iter().map(|artifact| KeptFile {
+            name: format!("artifacts/{}", artifact.path),
+            content: KeptContent::Host(folder.join(&artifact.path)),
+        });
+        let kept = kept.collect();
+        if let Err(error) = recording.finish(result, kept).await {
+            result.recorded = false;
+            result.warnings.push(Warning::from(&error));
+        }
+    }
+}

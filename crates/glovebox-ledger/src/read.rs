@@ -1,0 +1,286 @@
+//! How runs are found again.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    io::{Cursor, Read},
+};
+
+use glovebox_core::{Error, ErrorCode, Outcome, OutputRecord, Result, RunId, SandboxId, Usage};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use sqlx::{query_as, query_scalar};
+
+use crate::{
+    Ledger, ParseHashError,
+    document::{Object, unreadable},
+    ledger::Ended,
+    under_way::{self, Noted},
+};
+
+/// Which runs to list. The default is the newest 50.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    /// Only runs with this kind of outcome, or `running`.
+    pub outcome: Option<String>,
+    /// Only runs with all of these labels.
+    pub labels: BTreeMap<String, String>,
+    /// Only runs that started at this time or later.
+    pub since: Option<Timestamp>,
+    /// Only runs before this one, for the next page.
+    pub before: Option<RunId>,
+    /// At most so many.
+    pub limit: u32,
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        Filter { outcome: None, labels: BTreeMap::new(), since: None, before: None, limit: 50 }
+    }
+}
+
+/// A run in a list.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The run.
+    pub run: RunId,
+    /// The sandbox that it ran in.
+    pub sandbox: SandboxId,
+    /// The backend that made the sandbox.
+    pub backend: String,
+    /// The image.
+    pub image: String,
+    /// The project, if any.
+    pub project: Option<String>,
+    /// The caller's labels.
+    pub labels: BTreeMap<String, String>,
+    /// What ran.
+    pub command: ListedCommand,
+    /// How it ended; nothing while it is under way.
+    pub outcome: Option<Outcome>,
+    /// When it started.
+    pub started_at: Timestamp,
+    /// Wall time, milliseconds; nothing while it is under way or when it is lost.
+    pub duration_ms: Option<f64>,
+    /// What it used.
+    pub usage: Usage,
+}
+
+/// The command of a run in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedCommand {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+}
+
+/// A page of a list, newest first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Listed {
+    /// The runs.
+    pub runs: Vec<Summary>,
+    /// Where the next page begins, if there is one: [`Filter::before`].
+    pub next: Option<RunId>,
+}
+
+/// One of the streams of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+impl Stream {
+    fn name(self) -> &'static str {
+        match self {
+            Stream::Stdout => "stdout",
+            Stream::Stderr => "stderr",
+        }
+    }
+}
+
+impl Ledger {
+    /// Lists runs.
+    pub async fn list(&self, filter: &Filter) -> Result<Listed> {
+        let under_way = self.settle().await?;
+        let mut runs = Vec::new();
+        for noted in under_way {
+            let mut run: Summary = serde_json::from_str(&noted.if_lost.text()?).map_err(unreadable)?;
+            (run.outcome, run.duration_ms) = (None, None);
+            if filter.fits(&run) {
+                runs.push(run);
+            }
+        }
+        if self.is_there()? {
+            runs.extend(self.ended(filter).await?);
+        }
+        runs.sort_by_key(|run| Reverse(run.run));
+        let more = runs.len() > filter.limit as usize;
+        runs.truncate(filter.limit as usize);
+        let next = runs.last().filter(|_| more).map(|last| last.run);
+        Ok(Listed { runs, next })
+    }
+
+    /// The newest runs that are over and fit, one more than asked for: it tells whether there is another page.
+    async fn ended(&self, filter: &Filter) -> Result<Vec<Summary>> {
+        let labels = serde_json::to_string(&filter.labels).map_err(unreadable)?;
+        let mut connection = self.connection().await?;
+        let documents: Vec<String> = query_scalar(
+            "SELECT document FROM runs WHERE (?1 IS NULL OR run < ?1) AND (?2 IS NULL OR outcome = ?2) \
+             AND (?3 IS NULL OR started_at >= ?3) AND NOT EXISTS (SELECT 1 FROM json_each(?4) AS wanted \
+             WHERE NOT EXISTS (SELECT 1 FROM json_each(document, '$.labels') AS has WHERE has.key = wanted.key \
+             AND has.value = wanted.value)) ORDER BY run DESC LIMIT ?5",
+        )
+        .bind(filter.before.map(|run| run.to_string()))
+        .bind(filter.outcome.as_deref())
+        .bind(filter.since.map(Timestamp::as_microsecond))
+        .bind(labels)
+        .bind(i64::from(filter.limit) + 1)
+        .fetch_all(connection.get()?)
+        .await
+        .map_err(|error| self.failed(error))?;
+        let summary = |document: &String| {
+            let mut run: Summary = serde_json::from_str(document).map_err(unreadable)?;
+            if run.outcome == Some(Outcome::Lost) {
+                run.duration_ms = None;
+            }
+            Ok(run)
+        };
+        documents.iter().map(summary).collect()
+    }
+
+    /// Finds the run whose id is, or begins with, a text; the prefix `run_` may be left out.
+    pub async fn find(&self, text: &str) -> Result<RunId> {
+        let begins = text.strip_prefix("run_").unwrap_or(text).to_ascii_uppercase();
+        if begins.is_empty() || !begins.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return Err(not_found(text));
+        }
+        let begins = format!("run_{begins}");
+        let mut found: BTreeSet<String> = self.settle().await?.iter().map(|noted| noted.run.to_string()).collect();
+        found.retain(|run| run.starts_with(&begins));
+        if self.is_there()? {
+            let mut connection = self.connection().await?;
+            let rows: Vec<String> = query_scalar("SELECT run FROM runs WHERE run >= ?1 AND run < ?1 || '~' LIMIT 2")
+                .bind(begins)
+                .fetch_all(connection.get()?)
+                .await
+                .map_err(|error| self.failed(error))?;
+            found.extend(rows);
+        }
+        match (found.pop_first(), found.pop_first()) {
+            (Some(run), None) => run.parse().map_err(|error| {
+                Error::new(ErrorCode::LedgerDamaged, "the ledger holds a run with a wrong id").because(error)
+            }),
+            (None, _) => Err(not_found(text)),
+            (Some(_), Some(_)) => {
+                let message = format!("the id {text:?} stands for several runs");
+                Err(Error::new(ErrorCode::AmbiguousId, message).hint("write more of its characters"))
+            }
+        }
+    }
+
+    /// The result document of a run, as the run gave it. While the run is under way its outcome is null.
+    pub async fn document(&self, run: RunId) -> Result<String> {
+        if let Some(mut noted) = self.settle().await?.into_iter().find(|noted| noted.run == run) {
+            noted.if_lost.set("outcome", &None::<Outcome>)?;
+            return self.with_output(run, noted.if_lost).await;
+        }
+        let mut connection = self.connection().await?;
+        let document: Option<String> = query_scalar("SELECT document FROM runs WHERE run = ?")
+            .bind(run.to_string())
+            .fetch_optional(connection.get()?)
+            .await
+            .map_err(|error| self.failed(error))?;
+        drop(connection);
+        let document = document.ok_or_else(|| not_found(&run.to_string()))?;
+        self.with_output(run, Object::parse(&document)?).await
+    }
+
+    /// Puts the bytes of the streams back into a document.
+    async fn with_output(&self, run: RunId, mut document: Object) -> Result<String> {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            if let Some(record) = document.get::<OutputRecord>(stream.name())? {
+                let content = self.output(run, stream).await?;
+                document.set(stream.name(), &OutputRecord::new(content, record.bytes, record.truncated))?;
+            }
+        }
+        document.text()
+    }
+
+    /// What the ledger kept of a stream, byte for byte.
+    pub async fn output(&self, run: RunId, stream: Stream) -> Result<Vec<u8>> {
+        let Some(mut reader) = self.file(run, stream.name()).await? else { return Ok(Vec::new()) };
+        let mut content = Vec::new();
+        reader.read_to_end(&mut content).map_err(|error| {
+            Error::new(ErrorCode::LedgerDamaged, format!("the {} of {run} cannot be read", stream.name()))
+                .because(error)
+        })?;
+        Ok(content)
+    }
+
+    /// A file of a run by its name in an export, such as `artifacts/outputs/a.png`.
+    pub async fn file(&self, run: RunId, name: &str) -> Result<Option<Box<dyn Read + Send>>> {
+        let mut connection = self.connection().await?;
+        let row: Option<(String, Option<Vec<u8>>)> =
+            query_as("SELECT sha256, content FROM files WHERE run = ? AND name = ?")
+                .bind(run.to_string())
+                .bind(name)
+                .fetch_optional(connection.get()?)
+                .await
+                .map_err(|error| self.failed(error))?;
+        match row {
+            None => Ok(None),
+            Some((_, Some(content))) => Ok(Some(Box::new(Cursor::new(content)))),
+            Some((sha256, None)) => {
+                let sha256 = sha256.parse().map_err(|error: ParseHashError| {
+                    Error::new(ErrorCode::LedgerDamaged, format!("the file {name} of {run} has no hash")).because(error)
+                })?;
+                Ok(Some(Box::new(self.blobs()?.open_blob(&sha256)?)))
+            }
+        }
+    }
+
+    /// Settles what dead processes left: their runs are lost, and their unfinished blobs are removed. Says how many blobs
+    /// that were.
+    pub async fn sweep(&self) -> Result<u64> {
+        self.settle().await?;
+        if self.has_blobs() { self.blobs()?.sweep() } else { Ok(0) }
+    }
+
+    /// The runs under way. For those that nobody is left to finish the row of a lost run is written first.
+    async fn settle(&self) -> Result<Vec<Noted>> {
+        let noted = under_way::all(&self.under_way()).map_err(|error| {
+            Error::new(ErrorCode::LedgerUnavailable, "cannot tell which runs are under way").because(error)
+        })?;
+        let mut living = Vec::new();
+        for mut noted in noted {
+            let Some(owner) = noted.abandoned.take() else {
+                living.push(noted);
+                continue;
+            };
+            if let Some(started_at) = noted.if_lost.get("started_at")? {
+                let document = noted.if_lost.text()?;
+                self.insert_lost(&Ended { run: noted.run, outcome: Outcome::Lost.kind(), started_at, document })
+                    .await?;
+            }
+            owner.end();
+        }
+        Ok(living)
+    }
+}
+
+impl Filter {
+    /// Whether a run under way is to be listed. For the others the database knows.
+    fn fits(&self, run: &Summary) -> bool {
+        self.outcome.as_deref().is_none_or(|kind| kind == "running")
+            && self.labels.iter().all(|(key, value)| run.labels.get(key) == Some(value))
+            && self.since.is_none_or(|since| run.started_at >= since)
+            && self.before.is_none_or(|before| run.run < before)
+    }
+}
+
+fn not_found(text: &str) -> Error {
+    let message = format!("there is no run {text:?} in the ledger");
+    Error::new(ErrorCode::RunNotFound, message).hint("glovebox runs list shows the runs that are there")
+}
