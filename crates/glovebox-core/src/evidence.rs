@@ -33,8 +33,10 @@ pub struct StoreUse {
 pub struct Evidence {
     /// What was used.
     pub usage: Usage,
-    /// Processes that the kernel killed for memory.
+    /// Processes that were killed for memory.
     pub memory_kills: u64,
+    /// It was a watcher that killed them, because no control group holds the limit.
+    pub watched_memory: bool,
     /// Processes that were refused because of the limit.
     pub pids_refused: u64,
     /// The limited file system.

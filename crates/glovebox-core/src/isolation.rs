@@ -65,6 +65,8 @@ layers! {
     Rlimits = "rlimits";
     /// Descriptors and environment of the caller are closed and cleared.
     CleanStart = "clean_start";
+    /// The guest runs under another id than the commands, so that they can neither signal it nor look into it.
+    SeparateGuest = "separate_guest";
     /// Commands run under an id that is not root, even inside.
     UnprivilegedUser = "unprivileged_user";
 }

@@ -118,6 +118,8 @@ pub struct Ending {
     pub output_exceeded: Option<u64>,
     /// The kernel counted a memory kill in the run's group.
     pub memory_kill: bool,
+    /// It was not the kernel but a watcher that killed.
+    pub watched_memory: bool,
     /// The memory limit, bytes.
     pub memory_limit: u64,
     /// Name of the main process.
@@ -143,7 +145,7 @@ pub fn decide_outcome(ending: &Ending) -> Outcome {
             return Outcome::OutOfMemory {
                 limit_bytes: ending.memory_limit,
                 process: ending.process.clone(),
-                evidence: None,
+                evidence: ending.watched_memory.then(|| "watcher".to_owned()),
             };
         }
         (_, Some(signal)) => Outcome::Signaled { signal },

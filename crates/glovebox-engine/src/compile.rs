@@ -139,6 +139,7 @@ impl Compiling {
     ) -> CompileRecord {
         let ending = Ending {
             memory_kill: evidence.memory_kills > 0,
+            watched_memory: evidence.watched_memory,
             disk_full: what_was_full(evidence, step.watched),
             ..step.ending.clone()
         };

@@ -64,6 +64,7 @@ impl Asked {
 /// Makes the result document.
 pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunResult {
     seen.ending.memory_kill = seen.evidence.memory_kills > seen.kills_before;
+    seen.ending.watched_memory = seen.evidence.watched_memory;
     seen.ending.disk_full = what_was_full(&seen.evidence, seen.watched);
     let outcome = decide_outcome(&seen.ending);
     let limits_hit = limits_hit(&outcome, &seen);

@@ -30,6 +30,7 @@ pub(crate) struct Prepared {
     pub(crate) terminal: bool,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    pub(crate) has_groups: bool,
 }
 
 /// What the child reports through the shared memory when it could not become the command.
@@ -105,7 +106,7 @@ extern "C" fn become_command(arg: *mut c_void) -> c_int {
 
 /// The steps between `clone` and `execve`. Returns only when one failed.
 fn run_steps(child: &Child<'_>) -> (Step, c_int) {
-    let Prepared { cwd, stdio, terminal, uid, gid, .. } = child.prepared;
+    let Prepared { cwd, stdio, terminal, uid, gid, has_groups, .. } = child.prepared;
     macro_rules! step {
         ($step:expr, $call:expr) => {
             // SAFETY: a system call on values that live in the suspended parent; no memory is handed over.
@@ -124,7 +125,9 @@ fn run_steps(child: &Child<'_>) -> (Step, c_int) {
     }
     reset_signals();
     // Raw calls, because the C library's wrappers would try to tell threads that do not exist in this child.
-    step!(Step::User, libc::syscall(libc::SYS_setgroups, 0, ptr::null::<u32>()));
+    if *has_groups {
+        step!(Step::User, libc::syscall(libc::SYS_setgroups, 0, ptr::null::<u32>()));
+    }
     step!(Step::User, libc::syscall(libc::SYS_setresgid, *gid, *gid, *gid));
     step!(Step::User, libc::syscall(libc::SYS_setresuid, *uid, *uid, *uid));
     // For uid 0 inside, the change of id does not clear the capabilities.

@@ -53,6 +53,8 @@ pub struct Identity {
     pub uid: u32,
     /// Group id inside.
     pub gid: u32,
+    /// Whether further groups can be given up; without an id range the kernel does not let anybody.
+    pub has_groups: bool,
 }
 
 /// Serves the guest until it goes away.
@@ -129,6 +131,7 @@ fn start(request: &[u8], stdio: &[OwnedFd], identity: Identity, stack: &mut [u8]
         terminal: request.rows.is_some(),
         uid: identity.uid,
         gid: identity.gid,
+        has_groups: identity.has_groups,
     };
     let spawned = sys::spawn(&prepared, stack);
     prepared.env.zeroize();

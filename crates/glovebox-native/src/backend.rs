@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     fs, io,
     os::fd::{AsFd, OwnedFd},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -21,10 +21,12 @@ use rustix::process::{Signal, pidfd_send_signal};
 use tokio::net::UnixStream;
 
 use crate::{
-    cgroup::{Cgroups, storage_bytes},
+    cgroup::{Cgroups, HeldByGroups, storage_bytes},
     changes::{self, Layers},
-    launcher, owner,
+    launcher,
+    owner::{self, RuntimeFolder},
     plan::{Answer, Counted, Order, Plan, PlannedMount},
+    standing::Standing,
     store,
     sys::{self, Forked},
     watch, wire,
@@ -60,16 +62,14 @@ struct Made {
     watch: Option<OwnedFd>,
     guest_pid: i32,
     group: String,
+    /// Limits that groups hold.
+    by_groups: HeldByGroups,
 }
 
 impl NativeBackend {
     /// Forks the launcher. Call this first thing in `main`, before any thread or runtime exists; the launcher then
     /// prepares itself while the caller goes on. It ends with the caller and cleans up after it.
     pub fn start() -> Result<Self> {
-        if !rustix::process::geteuid().is_root() {
-            return Err(unavailable("the native backend needs root in this version")
-                .hint("run it as root, for example with sudo"));
-        }
         if !sys::has_one_thread() {
             return Err(unavailable("the launcher must be started before the program has threads")
                 .hint("call NativeBackend::start() first thing in main, before any async runtime"));
@@ -78,11 +78,12 @@ impl NativeBackend {
             wire::message_pair().map_err(|e| unavailable("no socket for the launcher").because(e))?;
         let cpus =
             rustix::thread::sched_getaffinity(None).map_err(|e| unavailable("no CPU").because(io::Error::from(e)))?;
+        let runtime = RuntimeFolder::of_caller();
         match sys::fork_with(0).map_err(|e| unavailable("the launcher could not be forked").because(e))? {
             Forked::Child => {
                 // All descriptors of the caller are closed, its own end of the socket included.
                 match sys::keep_only(theirs) {
-                    Ok(control) => launcher::main(control, cpus),
+                    Ok(control) => launcher::main(control, cpus, runtime),
                     Err(_) => sys::exit_now(1),
                 }
             }
@@ -97,8 +98,13 @@ impl NativeBackend {
 
     /// Removes what dead launchers left, without a launcher of one's own, and says what it was.
     pub fn collect_garbage_now() -> Result<Vec<String>> {
-        let cgroups = Cgroups::detect().map_err(host_io)?;
-        owner::collect_garbage(&cgroups, None).map_err(host_io)
+        let cgroups = Cgroups::detect(Standing::is_root()).map_err(host_io)?;
+        owner::collect_garbage(&RuntimeFolder::of_caller(), &cgroups, None).map_err(host_io)
+    }
+
+    /// The folder in which launchers of this user keep their locks, and below which each has its scratch folder.
+    pub fn runtime_folder() -> PathBuf {
+        RuntimeFolder::of_caller().path()
     }
 
     /// The launcher's process id.
@@ -118,7 +124,7 @@ impl NativeBackend {
     /// The host's control groups, looked at once.
     fn cgroups(&self) -> Result<&Cgroups> {
         if self.cgroups.get().is_none() {
-            let _ = self.cgroups.set(Cgroups::detect().map_err(host_io)?);
+            let _ = self.cgroups.set(Cgroups::detect(Standing::is_root()).map_err(host_io)?);
         }
         Ok(self.cgroups.get().expect("it was set above"))
     }
@@ -200,10 +206,10 @@ impl Backend for NativeBackend {
 
     async fn ready(&self, id: SandboxId) -> Result<Created> {
         let socket = self.held().get_mut(&id).and_then(|held| held.answer.take()).ok_or_else(|| gone(id))?;
-        let (guest_pid, group, present, fds) = match answer(socket).await? {
-            (Answer::Created { guest_pid, group, present }, fds) => (guest_pid, group, present, fds),
+        let (by_groups, guest_pid, group, present, fds) = match answer(socket).await? {
+            (Answer::Created { held, guest_pid, group, present }, fds) => (held, guest_pid, group, present, fds),
             (Answer::Failed(failure), _) => return Err(failure.into_error()),
-            (Answer::Destroyed(_), _) => return Err(gone(id)),
+            (Answer::Destroyed(_) | Answer::Counted(_), _) => return Err(gone(id)),
         };
         let mut fds = fds.into_iter();
         let (Some(store), Some(guest)) = (fds.next(), fds.next()) else {
@@ -212,7 +218,8 @@ impl Backend for NativeBackend {
         let isolation = Isolation::from_checks(|layer| present.contains(&layer));
         let mut all = self.held();
         let held = all.get_mut(&id).ok_or_else(|| gone(id))?;
-        held.made = Some(Made { store, guest, watch: fds.next(), guest_pid, group });
+        held.made = Some(Made { store, guest, watch: fds.next(), guest_pid, group, by_groups });
+        substitute(&mut held.limits, by_groups);
         if let Some(layer) = held.required.iter().find(|layer| !isolation.has(**layer)) {
             let message = format!("the layer {layer} was asked for and is missing");
             return Err(Error::new(ErrorCode::LayerMissing, message));
@@ -221,11 +228,21 @@ impl Backend for NativeBackend {
     }
 
     async fn evidence(&self, id: SandboxId) -> Result<Evidence> {
-        let all = self.held();
-        let made = all.get(&id).and_then(|held| held.made.as_ref()).ok_or_else(|| gone(id))?;
-        let seen = made.look().map_err(host_io)?;
-        let groups = self.cgroups()?.named(&made.group);
-        Ok(evidence(groups.count(), seen))
+        let (seen, groups) = {
+            let all = self.held();
+            let made = all.get(&id).and_then(|held| held.made.as_ref()).ok_or_else(|| gone(id))?;
+            let seen = made.look().map_err(host_io)?;
+            (seen, made.by_groups.memory.then(|| made.group.clone()))
+        };
+        let counted = match groups {
+            Some(name) => self.cgroups()?.named(&name).count(),
+            // Where no group counts, the launcher's watch does.
+            None => match answer(self.order(&Order::Count { id }, None)?).await? {
+                (Answer::Counted(counted), _) => counted,
+                _ => return Err(gone(id)),
+            },
+        };
+        Ok(evidence(counted, seen))
     }
 
     async fn changes(&self, id: SandboxId, given: &[GivenFile]) -> Result<ChangeSet> {
@@ -261,7 +278,7 @@ impl Backend for NativeBackend {
     }
 
     async fn list(&self) -> Result<Vec<Found>> {
-        let found = owner::found_groups(self.cgroups()?, None);
+        let found = owner::found_groups(&RuntimeFolder::of_caller(), self.cgroups()?, None);
         Ok(found.into_iter().map(|group| Found { id: group.id, owned: group.owned }).collect())
     }
 
@@ -276,7 +293,7 @@ impl Backend for NativeBackend {
         match answer(self.order(&Order::Destroy { id }, None)?).await? {
             (Answer::Destroyed(counted), _) => Ok(counted.zip(seen).map(|(counted, seen)| evidence(counted, seen))),
             (Answer::Failed(failure), _) => Err(failure.into_error()),
-            (Answer::Created { .. }, _) => {
+            (Answer::Created { .. } | Answer::Counted(_), _) => {
                 Err(Error::new(ErrorCode::Internal, "the launcher answered another question"))
             }
         }
@@ -387,6 +404,23 @@ fn limits_in_force(spec: &SandboxSpec, plan: &Plan, lowered: Vec<LimitKind>) -> 
     }
 }
 
+/// Says by what the limits are held that groups do not hold.
+fn substitute(limits: &mut LimitsInForce, by_groups: HeldByGroups) {
+    let mut put = |name: &str, by: Enforcement| {
+        limits.enforcement.insert(name.to_owned(), by);
+    };
+    if !by_groups.memory {
+        put("memory", Enforcement::Watched);
+        limits.memory_group_bytes = None;
+    }
+    if !by_groups.pids {
+        put("pids", Enforcement::Rlimit);
+    }
+    if !by_groups.cpus {
+        put("cpus", Enforcement::None);
+    }
+}
+
 /// The environment that every command starts from.
 fn clean_environment() -> Vec<(String, String)> {
     [
@@ -423,7 +457,8 @@ fn evidence(counted: Counted, seen: Look) -> Evidence {
             read_bytes: seen.read_bytes,
             written_bytes: seen.written_bytes,
         },
-        memory_kills: counted.memory_kills,
+        memory_kills: counted.memory_kills + counted.watcher_kills,
+        watched_memory: counted.watcher_kills > 0,
         pids_refused: counted.pids_refused,
         store: seen.store,
     }

@@ -19,7 +19,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Access, Mode, OFlags};
+use serde::{Deserialize, Serialize};
 
 use crate::sys;
 
@@ -49,6 +50,8 @@ const CONTROLLERS: [(Controller, &str); 4] = [
 #[derive(Clone, Debug)]
 struct Hierarchy {
     mount: PathBuf,
+    /// The group below which all of ours are: the hierarchy's root, or the group that was given to an ordinary user.
+    top: PathBuf,
     version: Version,
     controllers: Vec<Controller>,
 }
@@ -66,14 +69,19 @@ pub(crate) struct Cgroups {
 }
 
 impl Cgroups {
-    /// Looks at what is mounted, and makes our folder in each hierarchy that has a controller we use.
-    pub(crate) fn detect() -> io::Result<Self> {
+    /// Looks at what is mounted, and makes our folder in each hierarchy that has a controller we use and where this user may.
+    pub(crate) fn detect(as_root: bool) -> io::Result<Self> {
         let mounts = sys::read_small("/proc/self/mountinfo")?;
         let mut hierarchies = parse_mounts(&mounts);
+        if !as_root {
+            let own = sys::read_small("/proc/self/cgroup")?;
+            hierarchies.iter_mut().for_each(|h| h.top = h.mount.join(own_group(&own, h).trim_start_matches('/')));
+            hierarchies.retain(|h| rustix::fs::access(&h.top, Access::WRITE_OK).is_ok());
+        }
         let on_one: Vec<Controller> =
             hierarchies.iter().filter(|h| h.version == Version::One).flat_map(|h| h.controllers.clone()).collect();
         for hierarchy in hierarchies.iter_mut().filter(|h| h.version == Version::Two) {
-            let there = sys::read_small(hierarchy.mount.join("cgroup.controllers")).unwrap_or_default();
+            let there = sys::read_small(hierarchy.top.join("cgroup.controllers")).unwrap_or_default();
             hierarchy.controllers = CONTROLLERS
                 .iter()
                 .filter(|(c, name)| !on_one.contains(c) && there.split_ascii_whitespace().any(|word| word == *name))
@@ -87,9 +95,20 @@ impl Cgroups {
 
     /// Whether all limits can be held by groups.
     pub(crate) fn is_complete(&self) -> bool {
-        [Controller::Memory, Controller::Pids, Controller::Cpu]
-            .iter()
-            .all(|wanted| self.hierarchies.iter().any(|h| h.controllers.contains(wanted)))
+        [Controller::Memory, Controller::Pids, Controller::Cpu].into_iter().all(|wanted| self.has(wanted))
+    }
+
+    /// Which limits groups hold.
+    pub(crate) fn held(&self) -> HeldByGroups {
+        HeldByGroups {
+            memory: self.has(Controller::Memory),
+            pids: self.has(Controller::Pids),
+            cpus: self.has(Controller::Cpu),
+        }
+    }
+
+    fn has(&self, controller: Controller) -> bool {
+        self.hierarchies.iter().any(|h| h.controllers.contains(&controller))
     }
 
     /// The names of all groups that any launcher left or uses, without their endings.
@@ -120,7 +139,7 @@ impl Hierarchy {
     }
 
     fn folder(&self) -> PathBuf {
-        self.mount.join(FOLDER)
+        self.top.join(FOLDER)
     }
 
     fn prepare(&self) -> io::Result<()> {
@@ -135,11 +154,55 @@ impl Hierarchy {
                 .filter(|(c, _)| self.controllers.contains(c))
                 .map(|(_, name)| format!("+{name}"))
                 .collect();
-            fs::write(self.mount.join("cgroup.subtree_control"), wanted.join(" "))?;
-            fs::write(folder.join("cgroup.subtree_control"), wanted.join(" "))?;
+            let wanted = wanted.join(" ");
+            match fs::write(self.top.join("cgroup.subtree_control"), &wanted) {
+                // A group gives its controllers to groups below it only when no process is in itself.
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    self.step_down()?;
+                    fs::write(self.top.join("cgroup.subtree_control"), &wanted)?;
+                }
+                other => other?,
+            }
+            fs::write(folder.join("cgroup.subtree_control"), &wanted)?;
         }
         Ok(())
     }
+}
+
+impl Hierarchy {
+    /// Moves this process and its parent, the caller, out of the top group into one below it.
+    fn step_down(&self) -> io::Result<()> {
+        let own = self.top.join("glovebox.self");
+        make_group(&own)?;
+        let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+        for process in [parent, rustix::process::getpid().as_raw_nonzero().get()] {
+            fs::write(own.join("cgroup.procs"), process.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+/// The path of a hierarchy's group in a process's table of groups.
+fn own_group<'a>(table: &'a str, hierarchy: &Hierarchy) -> &'a str {
+    let named = |line: &&str| {
+        let controllers = line.split(':').nth(1).unwrap_or_default();
+        match hierarchy.version {
+            Version::Two => controllers.is_empty(),
+            Version::One => CONTROLLERS
+                .iter()
+                .filter(|(controller, _)| hierarchy.controllers.contains(controller))
+                .any(|(_, name)| controllers.split(',').any(|word| word == *name)),
+        }
+    };
+    table.lines().find(named).and_then(|line| line.splitn(3, ':').nth(2)).unwrap_or("/")
+}
+
+/// Which limits are held by groups; the others need a substitute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HeldByGroups {
+    pub(crate) memory: bool,
+    pub(crate) pids: bool,
+    pub(crate) cpus: bool,
 }
 
 /// The groups of one sandbox.
@@ -275,7 +338,7 @@ fn parse_mounts(table: &str) -> Vec<Hierarchy> {
                 Version::One => CONTROLLERS.iter().filter(|(_, name)| has(name)).map(|(c, _)| *c).collect(),
                 Version::Two => Vec::new(),
             };
-            Some(Hierarchy { mount, version, controllers })
+            Some(Hierarchy { top: mount.clone(), mount, version, controllers })
         })
         .collect()
 }
@@ -289,6 +352,14 @@ mod tests {
 31 30 0:27 / /sys/fs/cgroup/unified rw,nosuid shared:10 - cgroup2 cgroup2 rw,nsdelegate
 35 30 0:31 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:15 - cgroup cgroup rw,cpu,cpuacct
 36 30 0:32 / /sys/fs/cgroup/memory rw,nosuid shared:16 - cgroup cgroup rw,memory";
+
+    #[test]
+    fn the_own_group_is_found_by_controller_or_by_its_lack() {
+        let table = "4:memory:/user/anna\n3:cpu,cpuacct:/b\n0::/session.scope\n";
+        let found = parse_mounts(HYBRID);
+        let own: Vec<&str> = found.iter().map(|hierarchy| own_group(table, hierarchy)).collect();
+        assert_eq!(own, ["/session.scope", "/b", "/user/anna"]);
+    }
 
     #[test]
     fn hierarchies_of_a_hybrid_host_are_told_apart() {

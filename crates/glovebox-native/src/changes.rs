@@ -2,6 +2,7 @@
 //!
 //! Theory of operation. Without a workspace everything in the working directory is new. With an overlay the upper layer
 //! holds what changed: files that were written, whiteouts (character device 0:0) for what was removed, and folders.
+//! (With an ordinary user's overlay the marks begin with `user.` in place of `trusted.`.)
 //! A folder that carries `trusted.overlay.opaque` hides the lower folder of the same name; one that carries
 //! `trusted.overlay.redirect` was renamed, and shows a lower folder that lies elsewhere. So each folder is compared by
 //! three parts: `upper`, what was written; `source`, the lower folder that shines through it; and `before`, the lower
@@ -24,7 +25,7 @@ use std::{
 use glovebox_core::{ChangeSet, Error, ErrorCode, GivenFile, Result as CoreResult};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 
-use crate::plan::Plan;
+use crate::{plan::Plan, standing::Standing};
 
 use folder::{
     attribute, differ_in_content, entries, is_empty, is_folder, is_whiteout, join, look, open_bytes, open_folder,
@@ -43,8 +44,26 @@ const DEEPEST: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Layers {
     working: Working,
+    marks: MarkNames,
     /// Places of mounts below `/workspace`: they were made by us, and what is in them belongs to others.
     mounts: BTreeSet<String>,
+}
+
+/// The attributes in which overlayfs keeps what it knows of a folder. Only one kind counts: the other could have been
+/// written by a program inside.
+#[derive(Clone, Copy, Debug)]
+struct MarkNames {
+    opaque: &'static str,
+    redirect: &'static str,
+}
+
+impl MarkNames {
+    fn of_caller() -> Self {
+        match Standing::is_root() {
+            true => MarkNames { opaque: "trusted.overlay.opaque", redirect: "trusted.overlay.redirect" },
+            false => MarkNames { opaque: "user.overlay.opaque", redirect: "user.overlay.redirect" },
+        }
+    }
 }
 
 /// Which layers the working directory has.
@@ -62,7 +81,11 @@ impl Layers {
     /// The layers of a planned sandbox.
     pub(crate) fn of(plan: &Plan) -> CoreResult<Self> {
         let mounts = plan.mounts.iter().filter_map(|mount| mount.target.strip_prefix("/workspace/"));
-        Ok(Layers { working: Working::of(plan)?, mounts: mounts.map(str::to_owned).collect() })
+        Ok(Layers {
+            working: Working::of(plan)?,
+            marks: MarkNames::of_caller(),
+            mounts: mounts.map(str::to_owned).collect(),
+        })
     }
 }
 
@@ -89,6 +112,7 @@ pub(crate) fn collect(
 ) -> io::Result<ChangeSet> {
     let mut walk = Walk {
         root: None,
+        marks: layers.marks,
         mounts: &layers.mounts,
         given,
         stop,
@@ -142,6 +166,7 @@ enum Same {
 }
 
 struct Walk<'a> {
+    marks: MarkNames,
     mounts: &'a BTreeSet<String>,
     given: &'a [GivenFile],
     /// The root of the lower layer, which absolute redirects count from.
@@ -404,11 +429,11 @@ impl Walk<'_> {
 
     /// What overlayfs wrote on a folder of the upper layer.
     fn layer_marks(&self, folder: &OwnedFd, parent_source: Option<&OwnedFd>) -> io::Result<Marks> {
-        if let Some(redirect) = attribute(folder, "trusted.overlay.redirect")? {
+        if let Some(redirect) = attribute(folder, self.marks.redirect)? {
             let start = if redirect.starts_with(b"/") { self.root.as_ref() } else { parent_source };
             return Ok(Marks::Redirect(start.and_then(|start| open_bytes(start, &redirect))));
         }
-        match attribute(folder, "trusted.overlay.opaque")?.as_deref() {
+        match attribute(folder, self.marks.opaque)?.as_deref() {
             Some(b"y") => Ok(Marks::Opaque),
             _ => Ok(Marks::None),
         }

@@ -3,7 +3,10 @@
 //! Only what the host cannot see is taken from the processes inside, which are still ours at that moment: nothing
 //! hostile has run yet.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use glovebox_core::Layer;
 use rustix::process::Pid;
@@ -11,34 +14,47 @@ use rustix::process::Pid;
 use crate::{
     cgroup::{Groups, Side},
     mounts::Mapped,
-    plan::Report,
+    plan::{OwnView, Report},
+    standing::Standing,
     sys,
 };
+
+/// What a sandbox was asked to be, as far as its layers depend on it.
+pub(crate) struct Settings {
+    pub(crate) mapped: Mapped,
+    pub(crate) host_network: bool,
+    pub(crate) user: u32,
+    pub(crate) standing: Standing,
+}
 
 /// Checks every layer of a new sandbox. Says which are there, and the zygote's process id.
 pub(crate) fn present(
     guest: Pid,
     host: &HostNamespaces,
     groups: &Groups,
-    mapped: Mapped,
-    host_network: bool,
-    user: u32,
+    settings: &Settings,
     report: &Report,
 ) -> (Vec<Layer>, Option<i32>) {
-    let guest = guest.as_raw_nonzero().get();
+    let Settings { mapped, host_network, user, standing } = *settings;
     // Every command descends from the zygote and inherits what it has.
     let found = groups.processes(Side::Run).into_iter().find_map(zygote_status);
+    let found = found.or_else(|| zygote_of(guest).and_then(zygote_status));
+    let guest = guest.as_raw_nonzero().get();
     let (found, status) = found.map_or((None, String::new()), |(pid, status)| (Some(pid), status));
     let in_groups = found.is_some_and(|pid| groups.hold(Side::Run, pid)) && groups.hold(Side::Guest, guest);
     let zygote = found.unwrap_or(guest);
     let users = sys::read_small(format!("/proc/{guest}/uid_map")).unwrap_or_default();
-    let is_own = |name: &str, pid: i32| host.differs(name, pid);
+    // An ordinary user may not look at the namespaces of a process that hides itself; it says itself where it is.
+    let is_own = |name: &str, pid: i32| match &report.own {
+        Some(own) => host.differs_from(name, own.namespaces.iter().find(|(known, _)| known == name).map(|(_, n)| n)),
+        None => host.differs(name, pid),
+    };
     let present = Layer::ALL
         .iter()
         .copied()
         .filter(|layer| match layer {
             Layer::Cgroup => in_groups,
-            Layer::UserNs => is_own("user", zygote) && is_unprivileged(&users),
+            Layer::UserNs => is_own("user", zygote) && (standing != Standing::Root || is_unprivileged(&users)),
             Layer::IdmappedMounts => mapped == Mapped::All,
             Layer::MountNs => is_own("mnt", zygote),
             Layer::PidNs => is_own("pid", zygote),
@@ -55,12 +71,32 @@ pub(crate) fn present(
             Layer::Seccomp => field(&status, "Seccomp") == Some("2"),
             Layer::Landlock => report.landlock,
             Layer::Rlimits => report.rlimits,
-            Layer::CleanStart => has_nothing_of_the_caller(guest),
+            Layer::CleanStart => match &report.own {
+                Some(own) => own.clean_environment,
+                None => has_nothing_of_the_caller(guest),
+            },
+            Layer::SeparateGuest => standing != Standing::OneId && user != 0,
             Layer::UnprivilegedUser => user != 0,
             _ => false,
         })
         .collect();
     (present, found)
+}
+
+/// What this process sees of itself, for a launcher that may not look.
+pub(crate) fn own_view() -> OwnView {
+    let namespaces = NAMESPACES.iter().filter_map(|name| Some((*name, link(name, "self")?)));
+    OwnView {
+        namespaces: namespaces.map(|(name, link)| (name.to_owned(), link.to_string_lossy().into_owned())).collect(),
+        clean_environment: sys::read_small("/proc/self/environ").is_ok_and(|text| text.bytes().all(|b| b == 0)),
+    }
+}
+
+/// The zygote's process id: it is the guest's first child.
+pub(crate) fn zygote_of(guest: Pid) -> Option<i32> {
+    let guest = guest.as_raw_nonzero();
+    let children = sys::read_small(format!("/proc/{guest}/task/{guest}/children")).ok()?;
+    children.split_ascii_whitespace().filter_map(|word| word.parse().ok()).find(|pid| zygote_status(*pid).is_some())
 }
 
 /// A process's status, if it is the zygote: the one whose id inside is 2.
@@ -70,20 +106,24 @@ fn zygote_status(pid: i32) -> Option<(i32, String)> {
     (inside == "2").then_some((pid, status))
 }
 
+const NAMESPACES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
+
 /// The namespaces of the host, for comparison.
 pub(crate) struct HostNamespaces(Vec<(&'static str, PathBuf)>);
 
 impl HostNamespaces {
     /// Those of this process.
     pub(crate) fn own() -> Self {
-        const NAMES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
-        HostNamespaces(NAMES.iter().filter_map(|name| Some((*name, link(name, "self")?))).collect())
+        HostNamespaces(NAMESPACES.iter().filter_map(|name| Some((*name, link(name, "self")?))).collect())
     }
 
     fn differs(&self, name: &str, pid: i32) -> bool {
+        self.differs_from(name, link(name, &pid.to_string()).as_ref())
+    }
+
+    fn differs_from(&self, name: &str, theirs: Option<impl AsRef<Path>>) -> bool {
         let ours = self.0.iter().find(|(known, _)| *known == name).map(|(_, link)| link);
-        let theirs = link(name, &pid.to_string());
-        matches!((ours, theirs), (Some(ours), Some(theirs)) if *ours != theirs)
+        matches!((ours, theirs), (Some(ours), Some(theirs)) if ours.as_path() != theirs.as_ref())
     }
 }
 

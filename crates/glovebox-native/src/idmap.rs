@@ -47,6 +47,11 @@ impl SandboxIds {
         SandboxIds { standing, base, uid: plan.uid, gid: plan.gid }
     }
 
+    /// On what terms the sandbox is made.
+    pub(crate) fn standing(&self) -> Standing {
+        self.standing
+    }
+
     /// Who owns what belongs to root inside.
     pub(crate) fn root(&self) -> (u32, u32) {
         match self.standing {

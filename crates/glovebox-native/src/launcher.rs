@@ -40,14 +40,15 @@ use live::{Live, Pending, end, handle_on};
 use crate::{
     cgroup::{Cgroups, GroupLimits, Groups, Side},
     checks::{self, HostNamespaces},
-    idmap,
+    idmap::{self, SandboxIds},
     inside::{self, Inside, Masks},
     mounts::{self, Mapped, Tree},
     network::Networks,
-    owner::Owner,
+    owner::{Owner, RuntimeFolder},
     plan::{Answer, Failure, GuestReport, MountOrders, Order, Plan, step},
     seccomp,
     skeleton::Skeletons,
+    standing::Standing,
     store,
     sys::{self, Forked, KillOnDrop},
     watch::{self, MemoryWatch},
@@ -63,9 +64,9 @@ const REPORT: u64 = 2;
 const PAUSE: Duration = Duration::from_millis(3);
 
 struct Launcher {
-    control: OwnedFd,
     events: OwnedFd,
     owner: Owner,
+    standing: Standing,
     cgroups: Cgroups,
     skeletons: Skeletons,
     networks: Networks,
@@ -82,42 +83,60 @@ struct Launcher {
 }
 
 /// The launcher's life. Never returns to the caller's code.
-pub(crate) fn main(control: OwnedFd, cpus: CpuSet) -> ! {
-    let code = match prepare(control, cpus) {
+pub(crate) fn main(control: OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> ! {
+    let code = match prepare(&control, cpus, runtime) {
         Ok(mut launcher) => {
-            let served = launcher.serve();
+            let served = launcher.serve(&control);
             launcher.end_everything();
             launcher.collect_garbage();
             launcher.owner.unregister();
             i32::from(served.is_err())
         }
-        Err(_) => 1,
+        Err(failure) => {
+            refuse(&control, &failure);
+            1
+        }
     };
     sys::exit_now(code)
 }
 
-fn prepare(control: OwnedFd, cpus: CpuSet) -> io::Result<Launcher> {
-    sys::clean_slate("glovebox-launcher")?;
+/// Answers every order with the reason why there is no sandbox to be had.
+fn refuse(control: &OwnedFd, failure: &Failure) {
+    while let Ok(Some((order, fds))) = wire::receive::<Order>(control) {
+        let answer = match order {
+            Order::Create { .. } | Order::Count { .. } => Answer::Failed(failure.clone()),
+            Order::Destroy { .. } => Answer::Destroyed(None),
+        };
+        if let Some(reply) = fds.first() {
+            let _ = wire::send(reply, &answer, &[]);
+        }
+    }
+}
+
+fn prepare(control: &OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> Result<Launcher, Failure> {
+    step("forget the caller", sys::clean_slate("glovebox-launcher"))?;
     sys::ignore_group_signals();
-    sys::schedule_as_usual()?;
+    step("be scheduled as usual", sys::schedule_as_usual())?;
     let _ = rustix::process::setsid();
     rustix::process::umask(rustix::fs::Mode::empty());
-    rustix::process::chdir("/")?;
-    let owner = Owner::register()?;
-    mounts::enter_scratch()?;
+    step("leave the caller's folder", rustix::process::chdir("/"))?;
+    let scratch = runtime.scratch();
+    let owner = step("register the launcher", Owner::register(runtime))?;
+    let standing = Standing::take()?;
+    step("enter the scratch folder", mounts::enter_scratch(&scratch))?;
     sys::allow_all_cpus(&cpus);
-    let mut skeletons = Skeletons::default();
-    skeletons.begin()?;
-    let cgroups = Cgroups::detect()?;
-    let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    watch_for(&events, &control, CONTROL)?;
+    let mut skeletons = Skeletons::new(standing);
+    step("begin the root", skeletons.begin())?;
+    let cgroups = step("look at the control groups", Cgroups::detect(standing == Standing::Root))?;
+    let events = step("watch for events", epoll::create(epoll::CreateFlags::CLOEXEC))?;
+    step("watch for events", watch_for(&events, control, CONTROL))?;
     Ok(Launcher {
-        control,
         events,
         owner,
+        standing,
         cgroups,
         skeletons,
-        networks: Networks::new()?,
+        networks: step("look at the network", Networks::new())?,
         filter: seccomp::compile(),
         proc_masks: Masks::detect(),
         cpus,
@@ -142,12 +161,12 @@ fn wait_for_events(events: &OwnedFd, wait: Option<Duration>) -> rustix::io::Resu
 
 impl Launcher {
     /// Serves until the caller is gone.
-    fn serve(&mut self) -> io::Result<()> {
+    fn serve(&mut self, control: &OwnedFd) -> io::Result<()> {
         let mut rested = false;
         loop {
             let until_look = self.look_at_memory();
             let wait = match rested {
-                _ if self.networks.wants_spare() => Some(PAUSE),
+                _ if self.garbage || self.wants_network() => Some(PAUSE),
                 false => Some(until_look.map_or(IDLE, |wait| wait.min(IDLE))),
                 true => until_look,
             };
@@ -157,8 +176,10 @@ impl Launcher {
             };
             if numbers.is_empty() && wait == Some(PAUSE) {
                 self.collect_garbage();
-                // Without one ahead the next sandbox makes its own, and says why it cannot.
-                let _ = self.networks.make_spare();
+                if self.wants_network() {
+                    // Without one ahead the next sandbox makes its own, and says why it cannot.
+                    let _ = self.networks.make_spare();
+                }
                 continue;
             }
             if numbers.is_empty() && !rested && wait == Some(IDLE) {
@@ -168,7 +189,7 @@ impl Launcher {
             for number in numbers {
                 let sandbox = number >> 2;
                 match number & 3 {
-                    CONTROL => match wire::receive::<Order>(&self.control)? {
+                    CONTROL => match wire::receive::<Order>(control)? {
                         Some((order, fds)) => self.obey(order, fds),
                         None => return Ok(()),
                     },
@@ -177,6 +198,11 @@ impl Launcher {
                 }
             }
         }
+    }
+
+    /// Whether a network is to be made ahead.
+    fn wants_network(&self) -> bool {
+        self.standing == Standing::Root && self.networks.wants_spare()
     }
 
     /// Removes what dead launchers left, once, when nobody waits for it.
@@ -205,6 +231,11 @@ impl Launcher {
                     }
                 }
             }
+            Order::Count { id } => {
+                let live = self.sandboxes.values().find(|live| live.id == id);
+                let counted = live.map(Live::count).unwrap_or_default();
+                let _ = reply.map(|reply| wire::send(reply, &Answer::Counted(counted), &[]));
+            }
             Order::Destroy { id } => self.destroy(id, reply),
         }
     }
@@ -218,7 +249,7 @@ impl Launcher {
         groups: &Groups,
         channel: OwnedFd,
     ) -> Result<(Live, OwnedFd, Option<OwnedFd>), Failure> {
-        let base = idmap::base(id);
+        let ids = SandboxIds::new(self.standing, id, plan);
         let (report, guest_report) = step("make sockets", wire::message_pair())?;
         let (door_sender, doors) = step("make sockets", wire::message_pair())?;
         let forked = step("fork the guest", self.fork_into_network(plan))?;
@@ -230,6 +261,8 @@ impl Launcher {
                 plan: plan.clone(),
                 filter: std::mem::take(&mut self.filter),
                 proc_masks: std::mem::take(&mut self.proc_masks),
+                standing: self.standing,
+                held: self.cgroups.held(),
                 cpus: self.cpus,
             }),
             Forked::Parent { pid, pidfd } => (pid, pidfd),
@@ -241,9 +274,9 @@ impl Launcher {
             sys::send_elsewhere(pid);
         }
         drop((guest_report, doors, channel));
-        let map = idmap::plain_map(base);
-        step("write the id maps", idmap::write_maps(pid, &map, &map))?;
-        let (trees, mapped, store) = self.make_trees(plan, base, pid)?;
+        let (users, user_groups) = ids.maps();
+        step("write the id maps", idmap::write_maps(pid, &users, &user_groups))?;
+        let (trees, mapped, store) = self.make_trees(plan, &ids, pid)?;
         // What is there before anything can be written counts as before, so the watch starts before the mounts go in.
         let watching =
             plan.writes_to_host().then(|| step("watch the disk", watch::start_disk_watch(plan))).transpose()?;
@@ -261,7 +294,10 @@ impl Launcher {
             groups: groups.clone(),
             store,
             mounts: None,
-            memory: groups.memory_files().map(|files| MemoryWatch::start(files, plan.memory)),
+            memory: match groups.memory_files() {
+                Some(files) => MemoryWatch::over_group(files, plan.memory),
+                None => MemoryWatch::over_processes(pid, plan.memory),
+            },
             _disk_watch: disk_watch,
             mapped,
             host_network: plan.host_network,
@@ -281,6 +317,10 @@ impl Launcher {
         if plan.host_network {
             return sys::fork_with(namespaces());
         }
+        if self.standing != Standing::Root {
+            // An ordinary user's launcher could not come back from another network, so the guest makes its own.
+            return sys::fork_with(namespaces() | libc::CLONE_NEWNET as u64);
+        }
         self.networks.enter()?;
         let forked = sys::fork_with(namespaces());
         match forked {
@@ -292,15 +332,18 @@ impl Launcher {
 
     /// All trees that the guest attaches, the root and the store first; whether their owners could be shifted; and the
     /// store once more, to be kept.
-    fn make_trees(&mut self, plan: &Plan, base: u32, guest: Pid) -> Result<(Vec<Tree>, Mapped, OwnedFd), Failure> {
+    fn make_trees(
+        &mut self,
+        plan: &Plan,
+        ids: &SandboxIds,
+        guest: Pid,
+    ) -> Result<(Vec<Tree>, Mapped, OwnedFd), Failure> {
         let namespace = step("open the user namespace", idmap::namespace_of(guest))?;
         let (root, over, mut mapped) = self.skeletons.lend(plan, namespace.as_fd())?;
-        let store = store::make(plan, base)?;
+        let store = store::make(plan, ids)?;
         let overlay = plan.workspace.as_ref().filter(|_| plan.workspace_overlay);
         let (store, overlay) = match overlay {
-            Some(workspace) => {
-                mounts::overlay(workspace, base, plan, store).map(|(tree, store)| (store, Some(tree)))?
-            }
+            Some(workspace) => mounts::overlay(workspace, ids, plan, store).map(|(tree, store)| (store, Some(tree)))?,
             None => (store, None),
         };
         let kept = step("keep the store", store.try_clone())?;
@@ -310,7 +353,7 @@ impl Launcher {
         trees.extend(overlay);
         let direct = plan.workspace.iter().filter(|_| !plan.workspace_overlay);
         for mount in direct.chain(&plan.mounts) {
-            let (tree, how) = mounts::planned(mount, base, plan)?;
+            let (tree, how) = mounts::planned(mount, ids, plan)?;
             mapped = mapped.and(how);
             trees.push(tree);
         }
@@ -341,19 +384,14 @@ impl Launcher {
                 return self.give_up(number, failure, pending.reply);
             }
         };
-        let (present, zygote) = checks::present(
-            live.pid,
-            self.host.get_or_insert_with(HostNamespaces::own),
-            &live.groups,
-            live.mapped,
-            live.host_network,
-            live.user,
-            &report,
-        );
-        live.zygote = zygote.and_then(|pid| handle_on(pid, &live.groups));
+        let host = self.host.get_or_insert_with(HostNamespaces::own);
+        let settings = live.settings(self.standing);
+        let (present, zygote) = checks::present(live.pid, host, &live.groups, &settings, &report);
+        live.zygote = zygote.and_then(|pid| handle_on(pid, live));
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let group = live.groups.name().to_owned();
-        let answer = Answer::Created { guest_pid: live.pid.as_raw_nonzero().get(), group, present };
+        let held = self.cgroups.held();
+        let answer = Answer::Created { held, guest_pid: live.pid.as_raw_nonzero().get(), group, present };
         live.mounts =
             rustix::fs::open(format!("/proc/{}/ns/mnt", live.pid.as_raw_nonzero()), flags, Mode::empty()).ok();
         let mut fds = vec![live.store.as_fd(), live.process.as_fd()];
@@ -386,7 +424,7 @@ impl Launcher {
         live.ending.extend(reply);
         end(live);
         // While the kernel ends the processes, there is time to read what it counted.
-        live.counted = Some(live.groups.count());
+        live.counted = Some(live.count());
         self.finish_if_over(number);
     }
 
@@ -419,7 +457,7 @@ impl Launcher {
         let now = Instant::now();
         let mut soonest: Option<Instant> = None;
         for live in self.sandboxes.values_mut().filter(|live| !live.exited) {
-            let Some(watch) = &mut live.memory else { continue };
+            let watch = &mut live.memory;
             if watch.next().is_some_and(|next| next <= now) {
                 // A group that cannot be read is going away; the hard limit still holds.
                 let _ = watch.look(live.store.as_fd());

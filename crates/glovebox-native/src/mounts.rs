@@ -6,20 +6,22 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     os::unix::fs::MetadataExt,
+    path::Path,
 };
 
 use rustix::{
     fs::CWD,
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
-        fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, open_tree, unmount,
+        fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, open_tree,
+        unmount,
     },
 };
 
 use crate::{
-    idmap,
-    owner::SCRATCH,
+    idmap::{self, SandboxIds},
     plan::{Failure, Plan, PlannedMount, step},
+    standing::Standing,
     sys::{self, Sealed},
 };
 
@@ -43,31 +45,41 @@ impl Mapped {
     }
 }
 
-/// Makes the launcher ready to attach things where nobody else sees them.
-pub(crate) fn enter_scratch() -> io::Result<()> {
+/// Makes the launcher ready to attach things where nobody else sees them: in a mount namespace of its own, in a scratch
+/// folder that is its working directory from here on. Paths of it are relative, so that none tells where it lies.
+pub(crate) fn enter_scratch(folder: &Path) -> io::Result<()> {
     sys::unshare(libc::CLONE_NEWNS)?;
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
-    rustix::mount::mount("glovebox", SCRATCH, "tmpfs", rustix::mount::MountFlags::empty(), None)?;
+    rustix::mount::mount("glovebox", folder, "tmpfs", rustix::mount::MountFlags::empty(), None)?;
+    rustix::process::chdir(folder)?;
     for name in ["store", "lower"] {
-        std::fs::create_dir(format!("{SCRATCH}/{name}"))?;
+        std::fs::create_dir(name)?;
     }
     Ok(())
 }
 
 /// One of the caller's mounts, or a workspace that is no overlay. One that is only read may go without a shift of its
 /// owners, and says so; one that is written would belong to nobody inside, so that is an error.
-pub(crate) fn planned(mount: &PlannedMount, base: u32, plan: &Plan) -> Result<(Tree, Mapped), Failure> {
-    let name = format!("mount {}", mount.target);
-    let namespace = step(&name, owner_namespace(&mount.source, base, plan))?;
-    let (tree, mapped) = step(&name, sealed(&mount.source, mount.read_only, namespace.as_fd()))?;
+pub(crate) fn planned(mount: &PlannedMount, ids: &SandboxIds, plan: &Plan) -> Result<(Tree, Mapped), Failure> {
+    let (tree, mapped) = owned(mount, mount.read_only, ids, plan)?;
     if !mount.read_only {
-        must_be_mapped(mount, mapped)?;
+        must_be_mapped(mount, mapped, ids)?;
     }
     Ok((Tree { target: mount.target.clone(), tree }, mapped))
 }
 
-fn must_be_mapped(mount: &PlannedMount, mapped: Mapped) -> Result<(), Failure> {
-    if mapped == Mapped::All {
+/// A sealed clone of a host folder in which its owner is the user of commands. For an ordinary user that is so by itself.
+fn owned(mount: &PlannedMount, read_only: bool, ids: &SandboxIds, plan: &Plan) -> Result<(OwnedFd, Mapped), Failure> {
+    let name = format!("mount {}", mount.target);
+    if ids.standing() != Standing::Root {
+        return Ok((step(&name, clone_sealed(&mount.source, read_only, None))?, Mapped::NotAll));
+    }
+    let namespace = step(&name, owner_namespace(&mount.source, ids.base(), plan))?;
+    step(&name, sealed(&mount.source, read_only, namespace.as_fd()))
+}
+
+fn must_be_mapped(mount: &PlannedMount, mapped: Mapped, ids: &SandboxIds) -> Result<(), Failure> {
+    if mapped == Mapped::All || ids.standing() != Standing::Root {
         return Ok(());
     }
     let step = format!(
@@ -88,59 +100,66 @@ fn owner_namespace(source: &str, base: u32, plan: &Plan) -> io::Result<OwnedFd> 
 
 /// Clones the mounts at a path and seals the clone. File systems that cannot be id-mapped stay as they are.
 pub(crate) fn sealed(path: &str, read_only: bool, namespace: BorrowedFd<'_>) -> io::Result<(OwnedFd, Mapped)> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-    let tree = open_tree(CWD, path, flags)?;
-    let sealed = if read_only { Sealed::ReadOnly } else { Sealed::Writable };
-    match sys::seal_tree(tree.as_fd(), sealed, Some(namespace)) {
-        Ok(()) => Ok((tree, Mapped::All)),
+    match clone_sealed(path, read_only, Some(namespace)) {
+        Ok(tree) => Ok((tree, Mapped::All)),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            sys::seal_tree(tree.as_fd(), sealed, None)?;
-            Ok((tree, Mapped::NotAll))
+            Ok((clone_sealed(path, read_only, None)?, Mapped::NotAll))
         }
         Err(error) => Err(error),
     }
+}
+
+fn clone_sealed(path: &str, read_only: bool, namespace: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    let tree = open_tree(CWD, path, flags)?;
+    let sealed = if read_only { Sealed::ReadOnly } else { Sealed::Writable };
+    sys::seal_tree(tree.as_fd(), sealed, namespace)?;
+    Ok(tree)
 }
 
 /// An overlay over a workspace, with the upper layer in the store. Returns the overlay, and the store as a new
 /// descriptor: overlayfs wants layers that are attached somewhere, so the store passes through the scratch folder.
 pub(crate) fn overlay(
     mount: &PlannedMount,
-    base: u32,
+    ids: &SandboxIds,
     plan: &Plan,
     store: OwnedFd,
 ) -> Result<(Tree, OwnedFd), Failure> {
-    let name = format!("mount {}", mount.target);
-    let namespace = step(&name, owner_namespace(&mount.source, base, plan))?;
-    let (lower, mapped) = step(&name, sealed(&mount.source, true, namespace.as_fd()))?;
-    must_be_mapped(mount, mapped)?;
+    let (lower, mapped) = owned(mount, true, ids, plan)?;
+    must_be_mapped(mount, mapped, ids)?;
     let made = attach(&store, "store").and_then(|()| {
         let made = attach(&lower, "lower").and_then(|()| {
-            let tree = mount_overlay()?;
+            let tree = mount_overlay(ids.standing())?;
             let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-            Ok((tree, open_tree(CWD, format!("{SCRATCH}/store"), flags)?))
+            Ok((tree, open_tree(CWD, "store", flags)?))
         });
-        let _ = unmount(format!("{SCRATCH}/lower"), UnmountFlags::DETACH);
+        let _ = unmount("lower", UnmountFlags::DETACH);
         made
     });
-    let _ = unmount(format!("{SCRATCH}/store"), UnmountFlags::DETACH);
+    let _ = unmount("store", UnmountFlags::DETACH);
     let (tree, store) = step(&format!("make the overlay over {}", mount.source), made)?;
     Ok((Tree { target: mount.target.clone(), tree }, store))
 }
 
 fn attach(tree: &OwnedFd, name: &str) -> io::Result<()> {
-    Ok(move_mount(tree, "", CWD, format!("{SCRATCH}/{name}"), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+    Ok(move_mount(tree, "", CWD, name, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
 
-fn mount_overlay() -> io::Result<OwnedFd> {
+fn mount_overlay(standing: Standing) -> io::Result<OwnedFd> {
     let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let set = |key: &str, value: &str| fsconfig_set_string(context.as_fd(), key, value);
     set("source", "glovebox")?;
     // These names show in /proc/mounts inside, so none of them tells where the workspace lies on the host.
-    set("lowerdir", &format!("{SCRATCH}/lower"))?;
-    set("upperdir", &format!("{SCRATCH}/store/.glovebox/upper"))?;
-    set("workdir", &format!("{SCRATCH}/store/.glovebox/work"))?;
-    // Without redirects a directory of the lower layer could not be renamed; the change set decodes them.
-    set("redirect_dir", "on")?;
+    set("lowerdir", "lower")?;
+    set("upperdir", "store/.glovebox/upper")?;
+    set("workdir", "store/.glovebox/work")?;
+    if standing == Standing::Root {
+        // Without redirects a directory of the lower layer could not be renamed; the change set decodes them.
+        set("redirect_dir", "on")?;
+    } else {
+        // What overlayfs keeps on its folders goes where an ordinary user may write; it allows no redirects then.
+        fsconfig_set_flag(context.as_fd(), "userxattr")?;
+    }
     set("metacopy", "off")?;
     set("index", "off")?;
     fsconfig_create(context.as_fd())?;

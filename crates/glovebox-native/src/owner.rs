@@ -11,7 +11,7 @@ use std::{
         fd::OwnedFd,
         unix::fs::{DirBuilderExt, MetadataExt},
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use rustix::{
@@ -21,33 +21,74 @@ use rustix::{
 
 use crate::cgroup::{Cgroups, Side};
 
-const FOLDER: &str = "/run/glovebox/launchers";
-/// An empty folder that a launcher covers, in its own mount namespace, to attach things.
-pub(crate) const SCRATCH: &str = "/run/glovebox/scratch";
+/// The folder in which the launchers of one user keep what does not outlive the host.
+#[derive(Clone, Debug)]
+pub(crate) struct RuntimeFolder(PathBuf);
+
+impl RuntimeFolder {
+    /// That of the calling user: root's, or the one that the session gives, or one in /tmp that nobody else may enter.
+    pub(crate) fn of_caller() -> Self {
+        let uid = rustix::process::geteuid();
+        if uid.is_root() {
+            return RuntimeFolder("/run/glovebox".into());
+        }
+        let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_absolute());
+        let owned = |folder: &PathBuf| fs::metadata(folder).is_ok_and(|found| found.uid() == uid.as_raw());
+        let session = session.filter(owned).map(|folder| folder.join("glovebox"));
+        RuntimeFolder(session.unwrap_or_else(|| format!("/tmp/glovebox-{}", uid.as_raw()).into()))
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.0.clone()
+    }
+
+    fn launchers(&self) -> PathBuf {
+        self.0.join("launchers")
+    }
+
+    /// An empty folder that a launcher covers, in its own mount namespace, to attach things.
+    pub(crate) fn scratch(&self) -> PathBuf {
+        self.0.join("scratch")
+    }
+
+    fn lock(&self, name: &str) -> PathBuf {
+        self.launchers().join(format!("{name}{ENDING}"))
+    }
+}
+
 const ENDING: &str = ".lock";
 
 /// The lock of a living launcher.
 #[derive(Debug)]
 pub(crate) struct Owner {
+    folder: RuntimeFolder,
     name: String,
     _lock: OwnedFd,
 }
 
 impl Owner {
     /// Registers a new launcher.
-    pub(crate) fn register() -> io::Result<Self> {
-        make_private(FOLDER)?;
-        make_private(SCRATCH)?;
+    pub(crate) fn register(folder: RuntimeFolder) -> io::Result<Self> {
+        make_private(&folder.0)?;
+        make_private(&folder.launchers())?;
+        make_private(&folder.scratch())?;
         let mut bytes = [0u8; 8];
         rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
         let name = format!("{:016x}", u64::from_le_bytes(bytes));
         // The file gets its name only once it is locked, so that no collector ever sees it unlocked while we live.
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-        let lock = rustix::fs::open(FOLDER, flags, Mode::from_raw_mode(0o600))?;
+        let lock = rustix::fs::open(folder.launchers(), flags, Mode::from_raw_mode(0o600))?;
         fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         let own = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&lock));
-        rustix::fs::linkat(rustix::fs::CWD, own, rustix::fs::CWD, path(&name), rustix::fs::AtFlags::SYMLINK_FOLLOW)?;
-        Ok(Owner { name, _lock: lock })
+        rustix::fs::linkat(
+            rustix::fs::CWD,
+            own,
+            rustix::fs::CWD,
+            folder.lock(&name),
+            rustix::fs::AtFlags::SYMLINK_FOLLOW,
+        )?;
+        Ok(Owner { folder, name, _lock: lock })
     }
 
     /// The name of a sandbox's groups.
@@ -57,28 +98,27 @@ impl Owner {
 
     /// Removes what dead launchers left. It never looks at its own file: closing it again would release its lock.
     pub(crate) fn collect_garbage(&self, cgroups: &Cgroups) -> io::Result<Vec<String>> {
-        collect_garbage(cgroups, Some(&self.name))
+        collect_garbage(&self.folder, cgroups, Some(&self.name))
     }
 
     /// Takes the launcher off the register. Nothing of it may be left.
     pub(crate) fn unregister(self) {
-        let _ = fs::remove_file(path(&self.name));
+        let _ = fs::remove_file(self.folder.lock(&self.name));
     }
 }
 
 /// Makes a folder that only its owner can enter, and what is missing on the way to it. One that somebody else made, or
 /// that others can write, is not trusted.
-fn make_private(folder: &str) -> io::Result<()> {
+fn make_private(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let found = fs::symlink_metadata(folder)?;
     if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{folder} can be written by others")));
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("{} can be written by others", folder.display()),
+        ));
     }
     Ok(())
-}
-
-fn path(name: &str) -> PathBuf {
-    PathBuf::from(format!("{FOLDER}/{name}{ENDING}"))
 }
 
 /// A sandbox's groups as found on the host.
@@ -89,38 +129,40 @@ pub(crate) struct FoundGroup {
 }
 
 /// All groups on this host, with whether their launcher lives.
-pub(crate) fn found_groups(cgroups: &Cgroups, own: Option<&str>) -> Vec<FoundGroup> {
+pub(crate) fn found_groups(folder: &RuntimeFolder, cgroups: &Cgroups, own: Option<&str>) -> Vec<FoundGroup> {
     cgroups
         .names()
         .into_iter()
         .filter_map(|name| {
             let (owner, id) = name.split_once('.')?;
-            let (owned, id) = (own == Some(owner) || lives(owner), id.parse().ok()?);
+            let (owned, id) = (own == Some(owner) || lives(folder, owner), id.parse().ok()?);
             Some(FoundGroup { name, id, owned })
         })
         .collect()
 }
 
-fn lives(owner: &str) -> bool {
-    let Ok(file) = rustix::fs::open(path(owner), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else { return false };
+fn lives(folder: &RuntimeFolder, owner: &str) -> bool {
+    let Ok(file) = rustix::fs::open(folder.lock(owner), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else {
+        return false;
+    };
     fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
 }
 
 /// Removes what dead launchers left, and says what it was.
-pub(crate) fn collect_garbage(cgroups: &Cgroups, own: Option<&str>) -> io::Result<Vec<String>> {
+pub(crate) fn collect_garbage(folder: &RuntimeFolder, cgroups: &Cgroups, own: Option<&str>) -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
-    for found in found_groups(cgroups, own).into_iter().filter(|found| !found.owned) {
+    for found in found_groups(folder, cgroups, own).into_iter().filter(|found| !found.owned) {
         let groups = cgroups.named(&found.name);
         end_processes(&groups);
         if groups.remove_when_empty() {
             removed.push(format!("groups of {}", found.id));
         }
     }
-    for entry in fs::read_dir(FOLDER).into_iter().flatten().flatten() {
+    for entry in fs::read_dir(folder.launchers()).into_iter().flatten().flatten() {
         let name = entry.file_name().into_string().unwrap_or_default();
         if let Some(owner) = name.strip_suffix(ENDING)
             && own != Some(owner)
-            && !lives(owner)
+            && !lives(folder, owner)
             && fs::remove_file(entry.path()).is_ok()
         {
             removed.push(format!("lock of launcher {owner}"));

@@ -5,6 +5,8 @@ use std::io;
 use glovebox_core::{Error, ErrorCode, Layer, SandboxId};
 use serde::{Deserialize, Serialize};
 
+use crate::{cgroup::HeldByGroups, standing::NEW_NAMESPACE};
+
 /// Everything about a sandbox that the launcher needs, as plain values.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
@@ -51,8 +53,17 @@ pub(crate) struct PlannedMount {
 /// channel too.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    Create { id: SandboxId, plan: Box<Plan> },
-    Destroy { id: SandboxId },
+    Create {
+        id: SandboxId,
+        plan: Box<Plan>,
+    },
+    /// Asks what was counted so far.
+    Count {
+        id: SandboxId,
+    },
+    Destroy {
+        id: SandboxId,
+    },
 }
 
 /// What the launcher answers.
@@ -60,10 +71,13 @@ pub(crate) enum Order {
 pub(crate) enum Answer {
     /// Descriptors come along in this order: store, guest, disk watch if any.
     Created {
+        held: HeldByGroups,
         guest_pid: i32,
         group: String,
         present: Vec<Layer>,
     },
+    /// What was counted so far.
+    Counted(Counted),
     /// What was counted until the end, if there was something to end.
     Destroyed(Option<Counted>),
     Failed(Failure),
@@ -76,6 +90,8 @@ pub(crate) struct Counted {
     pub(crate) memory_peak: u64,
     pub(crate) processes_peak: u64,
     pub(crate) memory_kills: u64,
+    /// Processes that a watch ended for memory, where no group holds it.
+    pub(crate) watcher_kills: u64,
     pub(crate) pids_refused: u64,
 }
 
@@ -96,6 +112,14 @@ impl Failure {
     /// The error that a caller sees.
     pub(crate) fn into_error(self) -> Error {
         let reason = io::Error::from_raw_os_error(self.errno);
+        if self.step == NEW_NAMESPACE {
+            return Error::new(
+                ErrorCode::BackendUnavailable,
+                "this host does not let an ordinary user make namespaces",
+            )
+            .because(reason)
+            .hint("run it as root, or allow user namespaces on this host");
+        }
         let code = if self.step.starts_with("mount ") { ErrorCode::InvalidMount } else { ErrorCode::SandboxSetup };
         Error::new(code, format!("the sandbox could not be made: {}", self.step)).because(reason)
     }
@@ -127,4 +151,15 @@ pub(crate) struct Report {
     pub(crate) masked_proc: bool,
     pub(crate) landlock: bool,
     pub(crate) rlimits: bool,
+    /// What only the process itself may look at where the launcher is an ordinary user.
+    pub(crate) own: Option<OwnView>,
+}
+
+/// What a process sees of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OwnView {
+    /// Its namespaces, by name.
+    pub(crate) namespaces: Vec<(String, String)>,
+    /// Whether the memory in which the kernel finds its environment is wiped.
+    pub(crate) clean_environment: bool,
 }

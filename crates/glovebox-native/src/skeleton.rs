@@ -18,15 +18,15 @@ use rustix::{
     fs::{CWD, FileType, Mode, OFlags},
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create,
-        fsconfig_set_string, fsmount, fsopen, mount_bind_recursive, move_mount, open_tree, unmount,
+        fsconfig_set_string, fsmount, fsopen, mount_bind, mount_bind_recursive, move_mount, open_tree, unmount,
     },
 };
 
 use crate::{
     host_image::{self, HostImage},
     mounts::{self, Mapped, Tree},
-    owner::SCRATCH,
     plan::{Failure, Plan, step},
+    standing::Standing,
     store,
     sys::{self, Forked, Sealed},
     wire,
@@ -117,8 +117,8 @@ impl Drop for Skeleton {
 }
 
 /// The skeletons of a launcher, which must be in a mount namespace of its own.
-#[derive(Default)]
 pub(crate) struct Skeletons {
+    standing: Standing,
     kept: Vec<Skeleton>,
     /// The first one, while a process of its own assembles it. The socket tells of its end.
     begun: Option<(Skeleton, OwnedFd)>,
@@ -126,6 +126,11 @@ pub(crate) struct Skeletons {
 }
 
 impl Skeletons {
+    /// None are made yet.
+    pub(crate) fn new(standing: Standing) -> Self {
+        Skeletons { standing, kept: Vec::new(), begun: None, next: 0 }
+    }
+
     /// Begins to assemble the skeleton that most sandboxes need, beside whatever the launcher does meanwhile.
     pub(crate) fn begin(&mut self) -> io::Result<()> {
         let skeleton = self.place_for(Needs::usual())?;
@@ -133,7 +138,7 @@ impl Skeletons {
         match sys::fork_with(0)? {
             Forked::Child => {
                 let _ = sys::die_with_parent();
-                if assemble(&skeleton.path, &HostImage::detect(), &skeleton.needs).is_ok() {
+                if assemble(&skeleton, &HostImage::detect(), self.standing).is_ok() {
                     let _ = wire::send(&there, &(), &[]);
                 }
                 sys::exit_now(0)
@@ -152,7 +157,7 @@ impl Skeletons {
     }
 
     fn place_for(&mut self, needs: Needs) -> io::Result<Skeleton> {
-        let path = format!("{SCRATCH}/skeleton-{}", self.next);
+        let path = format!("skeleton-{}", self.next);
         self.next += 1;
         std::fs::create_dir(&path)?;
         Ok(Skeleton { needs, path })
@@ -178,7 +183,7 @@ impl Skeletons {
             Some(at) => at,
             None => {
                 let skeleton = step("make the root", self.place_for(needs))?;
-                step("make the root", assemble(&skeleton.path, &HostImage::detect(), &skeleton.needs))?;
+                step("make the root", assemble(&skeleton, &HostImage::detect(), self.standing))?;
                 if self.kept.len() == KEPT {
                     self.kept.remove(0);
                 }
@@ -196,9 +201,13 @@ impl Skeletons {
         plan: &Plan,
         namespace: BorrowedFd<'_>,
     ) -> Result<(OwnedFd, Vec<Tree>, Mapped), Failure> {
+        let standing = self.standing;
         let path = self.prepare(plan)?;
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
         let tree = step("clone the root", open_tree(CWD, path, flags))?;
+        if standing != Standing::Root {
+            return Ok((tree, Vec::new(), Mapped::NotAll));
+        }
         Ok(match sys::shift_owners(tree.as_fd(), namespace) {
             Ok(()) => (tree, Vec::new(), Mapped::All),
             Err(_) => {
@@ -224,23 +233,57 @@ fn shift_one_by_one(namespace: BorrowedFd<'_>) -> (Vec<Tree>, Mapped) {
 }
 
 /// Makes a skeleton and attaches it at a path.
-fn assemble(path: &str, image: &HostImage, needs: &Needs) -> io::Result<()> {
-    let root = mount_tmpfs()?;
-    fill(root.as_fd(), image, needs)?;
+fn assemble(skeleton: &Skeleton, image: &HostImage, standing: Standing) -> io::Result<()> {
+    let Skeleton { needs, path } = skeleton;
+    // With sub-ids, root inside is the first one of them; root's own ids are shifted when the skeleton is lent.
+    let owner = if standing == Standing::SubIds { 1 } else { 0 };
+    let root = mount_tmpfs(owner)?;
+    sys::set_file_ids(owner, owner)?;
+    let filled = fill(root.as_fd(), image, needs);
+    sys::set_file_ids(0, 0)?;
+    filled?;
+    if standing == Standing::Root {
+        make_devices(root.as_fd())?;
+    } else {
+        make_places_of_devices(root.as_fd())?;
+    }
     // Mounts can only be attached below what is itself attached.
-    move_mount(&root, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    move_mount(&root, "", CWD, path.as_str(), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
     for (source, _) in &image.mounts {
         mount_bind_recursive(source.as_str(), format!("{path}{source}"))?;
     }
     sys::seal_tree(root.as_fd(), Sealed::ReadOnly, None)?;
-    // Our own devices lie in this one file system; nobody inside can make others.
-    sys::allow_devices(root.as_fd())
+    match standing {
+        // Our own devices lie in this one file system; nobody inside can make others.
+        Standing::Root => sys::allow_devices(root.as_fd()),
+        // Only root makes devices, so these are the host's own.
+        Standing::SubIds | Standing::OneId => {
+            for (device, _, _) in DEVICES {
+                mount_bind(format!("/{device}"), format!("{path}/{device}"))?;
+            }
+            Ok(())
+        }
+    }
 }
 
-fn mount_tmpfs() -> rustix::io::Result<OwnedFd> {
+fn make_devices(root: BorrowedFd<'_>) -> io::Result<()> {
+    for (path, major, minor) in DEVICES {
+        let device = rustix::fs::makedev(major, minor);
+        rustix::fs::mknodat(root, path, FileType::CharacterDevice, Mode::from_raw_mode(0o666), device)?;
+    }
+    Ok(())
+}
+
+fn make_places_of_devices(root: BorrowedFd<'_>) -> io::Result<()> {
+    DEVICES.into_iter().try_for_each(|(path, _, _)| write_file(root, path, b""))
+}
+
+fn mount_tmpfs(owner: u32) -> rustix::io::Result<OwnedFd> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(context.as_fd(), "source", "glovebox")?;
-    fsconfig_set_string(context.as_fd(), "mode", "0755")?;
+    let owner = owner.to_string();
+    for (key, value) in [("source", "glovebox"), ("mode", "0755"), ("uid", &owner), ("gid", &owner)] {
+        fsconfig_set_string(context.as_fd(), key, value)?;
+    }
     fsconfig_create(context.as_fd())?;
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NOSUID)
 }
@@ -254,10 +297,6 @@ fn fill(root: BorrowedFd<'_>, image: &HostImage, needs: &Needs) -> io::Result<()
     }
     for (path, target) in &image.links {
         rustix::fs::symlinkat(target, root, path.trim_start_matches('/'))?;
-    }
-    for (path, major, minor) in DEVICES {
-        let device = rustix::fs::makedev(major, minor);
-        rustix::fs::mknodat(root, path, FileType::CharacterDevice, Mode::from_raw_mode(0o666), device)?;
     }
     for (path, folder) in &image.mounts {
         let path = path.trim_start_matches('/');

@@ -22,6 +22,7 @@ impl Groups {
             // The zygote is one of the group's processes but none of the program's.
             processes_peak: number(Controller::Pids, "pids.peak", "pids.peak").saturating_sub(1),
             memory_kills: keyed(&text(Controller::Memory, "memory.oom_control", "memory.events"), "oom_kill"),
+            watcher_kills: 0,
             pids_refused: keyed(&text(Controller::Pids, "pids.events", "pids.events"), "max"),
         }
     }

@@ -41,8 +41,12 @@ use glovebox_guest::{GuestSockets, Server};
 use libc::sock_filter;
 use rustix::thread::CpuSet;
 
+use zygote::Terms;
+
 use crate::{
+    cgroup::HeldByGroups,
     plan::{Failure, GuestReport, MountOrders, Plan, Report, step},
+    standing::Standing,
     sys, wire,
 };
 
@@ -57,6 +61,9 @@ pub(crate) struct Inside {
     pub(crate) plan: Plan,
     pub(crate) filter: Vec<sock_filter>,
     pub(crate) proc_masks: Masks,
+    pub(crate) standing: Standing,
+    /// Limits that groups hold; the others are held by what each process is bound by.
+    pub(crate) held: HeldByGroups,
     /// The CPUs that commands may use.
     pub(crate) cpus: CpuSet,
 }
@@ -79,7 +86,7 @@ pub(crate) fn main(inside: Inside) -> ! {
 }
 
 fn set_up(inside: Inside) -> Result<(Server, GuestSockets), Failure> {
-    let Inside { launcher, channel, doors, plan, filter, proc_masks, cpus } = inside;
+    let Inside { launcher, channel, doors, plan, filter, proc_masks, standing, held, cpus } = inside;
     // Nothing of the launcher's is kept open, so that each side sees when the other is gone; and a launcher that dies
     // takes the guest along from the first moment.
     let mut keep = [launcher.as_raw_fd(), channel.as_raw_fd(), doors.as_raw_fd()];
@@ -89,19 +96,30 @@ fn set_up(inside: Inside) -> Result<(Server, GuestSockets), Failure> {
     // The launcher hears the last word on this socket, whether or not a step fails, so its owner must not close it.
     let launcher = std::mem::ManuallyDrop::new(launcher);
     sys::set_name("glovebox-guest");
-    let zygote = step("start the zygote", zygote::start(&plan, &filter, doors, &cpus))?;
+    let zygote = step(
+        "start the zygote",
+        zygote::start(&Terms { plan: &plan, filter: &filter, standing, held, cpus: &cpus }, doors),
+    )?;
     let trees = step("receive the mounts", receive_mounts(&launcher))?;
     sys::allow_all_cpus(&cpus);
     zygote.set_aside();
-    step("become root inside", sys::become_root())?;
+    if standing != Standing::Root && !plan.host_network {
+        step("bring loopback up", sys::loopback_up())?;
+    }
+    if standing != Standing::Root {
+        // The kernel lets an ordinary user's launcher move only processes that are still of that user.
+        step("join the guest's groups", receive_doors(&launcher).and_then(join_groups))?;
+    }
+    step("become root inside", privileges::become_root(standing))?;
     step("make a keyring", sys::new_session_keyring())?;
     step("set the host name", name_host())?;
-    root::assemble(trees, &proc_masks)?;
+    root::assemble(trees, &proc_masks, standing)?;
     zygote.release()?;
     step("empty the bounding set", privileges::empty_bounding_set())?;
     let server = step("make the server", Server::new())?;
-    let doors = step("receive the groups", receive_doors(&launcher))?;
-    step("join the guest's groups", join_groups(doors))?;
+    if standing == Standing::Root {
+        step("join the guest's groups", receive_doors(&launcher).and_then(join_groups))?;
+    }
     privileges::drop_for_guest(&plan)?;
     step("install the filter", sys::install_filter(&filter))?;
     Ok((server, GuestSockets { channel, zygote: zygote.socket, zygote_pid: zygote.pid }))

@@ -9,6 +9,7 @@ use rustix::{
 
 use crate::{
     plan::{Failure, Plan, step},
+    standing::Standing,
     sys,
 };
 
@@ -18,6 +19,15 @@ const GUEST_PROCESSES: u64 = 2;
 
 /// No kernel has more capabilities than this.
 const CAPABILITIES: u32 = 64;
+
+/// Becomes root inside, where there is one. A process that shares its only id with the commands keeps it, and has root's
+/// rights for as long as it does not give them up.
+pub(super) fn become_root(standing: Standing) -> io::Result<()> {
+    match standing {
+        Standing::Root | Standing::SubIds => sys::become_root(),
+        Standing::OneId => Ok(()),
+    }
+}
 
 /// The guest keeps the right to signal commands. Its file accesses become those of the commands, so that it can never
 /// be talked into opening what they could not.

@@ -14,6 +14,7 @@ use super::masks::Masks;
 use crate::{
     plan::{Failure, step},
     skeleton::make_place,
+    standing::Standing,
     store,
 };
 
@@ -21,11 +22,17 @@ use crate::{
 const MEETING_PLACE: &str = "/tmp";
 
 /// Attaches all trees, mounts what belongs to the namespaces, masks parts of /proc, and makes the result the root.
-pub(super) fn assemble(trees: Vec<(String, OwnedFd)>, proc_masks: &Masks) -> Result<(), Failure> {
+pub(super) fn assemble(trees: Vec<(String, OwnedFd)>, proc_masks: &Masks, standing: Standing) -> Result<(), Failure> {
     // A new /proc may only be mounted while one is visible that hides nothing, so it comes first.
     // Processes of other users are invisible, ours among them; the guest is in the group that sees all.
-    let proc = step("make /proc", file_system("proc", &[("hidepid", "2"), ("gid", "0")]))?;
-    let terminals = [("ptmxmode", "0666"), ("mode", "0620"), ("gid", "5")];
+    let mut processes = vec![("hidepid", "2")];
+    let mut terminals = vec![("ptmxmode", "0666"), ("mode", "0620")];
+    if standing != Standing::OneId {
+        // Where there is but one id, there are no such groups, and guest and commands see the same.
+        processes.push(("gid", "0"));
+        terminals.push(("gid", "5"));
+    }
+    let proc = step("make /proc", file_system("proc", &processes))?;
     let devpts = step("make /dev/pts", file_system("devpts", &terminals))?;
     let mut trees = trees.into_iter();
     let mut next = || trees.next().ok_or_else(|| Failure { step: "receive the root".into(), errno: libc::EINVAL });
@@ -63,7 +70,8 @@ fn attach_store(store: BorrowedFd<'_>) -> rustix::io::Result<()> {
     for (folder, target) in store::MOUNTED {
         mount_bind(format!("{}/{folder}", store::PLACE), target)?;
     }
-    Ok(())
+    // What else is in it, the layers of an overlay, is nobody's business inside.
+    unmount(store::PLACE, UnmountFlags::DETACH)
 }
 
 fn attach_at(tree: BorrowedFd<'_>, path: &str) -> rustix::io::Result<()> {

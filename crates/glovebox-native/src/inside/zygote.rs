@@ -18,8 +18,11 @@ use rustix::{
 
 use super::{join_groups, privileges, receive_doors};
 use crate::{
+    cgroup::HeldByGroups,
+    checks,
     plan::{Failure, GuestReport, Plan, Report, step},
     seccomp,
+    standing::Standing,
     sys::{self, Forked},
     wire,
 };
@@ -30,6 +33,15 @@ const LANDLOCK: ABI = ABI::V6;
 /// What programs expect; the launcher's own is empty, so that it makes files with exactly the modes it asks for.
 const USUAL_UMASK: Mode = Mode::WGRP.union(Mode::WOTH);
 
+/// What the zygote is to put on itself.
+pub(super) struct Terms<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) filter: &'a [sock_filter],
+    pub(super) standing: Standing,
+    pub(super) held: HeldByGroups,
+    pub(super) cpus: &'a CpuSet,
+}
+
 /// The guest's handle on the zygote.
 pub(super) struct Zygote {
     pub(super) pid: i32,
@@ -37,13 +49,13 @@ pub(super) struct Zygote {
 }
 
 /// Forks the zygote. It joins its groups and then waits.
-pub(super) fn start(plan: &Plan, filter: &[sock_filter], doors: OwnedFd, cpus: &CpuSet) -> io::Result<Zygote> {
+pub(super) fn start(terms: &Terms<'_>, doors: OwnedFd) -> io::Result<Zygote> {
     let (guest, zygote) = wire::message_pair()?;
     match sys::fork_with(0)? {
         Forked::Child => {
             let socket = zygote.into_raw_fd();
-            match set_up(socket, plan, filter, doors, cpus) {
-                Ok(()) => serve(sys::adopt(socket), Identity { uid: plan.uid, gid: plan.gid }),
+            match set_up(socket, terms, doors) {
+                Ok(()) => serve(sys::adopt(socket), identity(terms)),
                 Err(failure) => drop(wire::send(sys::adopt(socket), &GuestReport::Failed(failure), &[])),
             }
             sys::exit_now(1)
@@ -74,7 +86,13 @@ pub(super) fn hear(socket: &OwnedFd) -> io::Result<GuestReport> {
     })
 }
 
-fn set_up(socket: RawFd, plan: &Plan, filter: &[sock_filter], doors: OwnedFd, cpus: &CpuSet) -> Result<(), Failure> {
+/// Who commands run as. Where there is but one id, groups can neither be set nor need to be.
+fn identity(terms: &Terms<'_>) -> Identity {
+    Identity { uid: terms.plan.uid, gid: terms.plan.gid, has_groups: terms.standing != Standing::OneId }
+}
+
+fn set_up(socket: RawFd, terms: &Terms<'_>, doors: OwnedFd) -> Result<(), Failure> {
+    let Terms { plan, filter, standing, held, cpus } = *terms;
     let owned = std::mem::ManuallyDrop::new(sys::adopt(socket));
     sys::set_name("glovebox-zygote");
     let mut keep = [socket, doors.as_raw_fd()];
@@ -86,9 +104,11 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[sock_filter], doors: OwnedFd, cp
     drop(doors);
     step("join the commands' groups", join_groups(groups))?;
     step("hide the groups' paths", sys::unshare(libc::CLONE_NEWCGROUP))?;
-    step("become root inside", sys::become_root())?;
+    // A process that has changed its id may no longer look at all of itself.
+    let own = (standing != Standing::Root).then(checks::own_view);
+    step("become root inside", privileges::become_root(standing))?;
     step("make a keyring", sys::new_session_keyring())?;
-    step("set resource limits", set_limits(plan))?;
+    step("set resource limits", set_limits(plan, standing, held))?;
     rustix::process::umask(USUAL_UMASK);
     step("wait for the root", wire::receive::<()>(&*owned))?;
     sys::allow_all_cpus(cpus);
@@ -99,17 +119,24 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[sock_filter], doors: OwnedFd, cp
     }
     step("install the filter", sys::install_filter(filter))?;
     step("close descriptors", sys::close_all_but(&[socket]))?;
-    let report = Report { keyring: true, masked_proc: false, landlock, rlimits: true };
+    let report = Report { keyring: true, masked_proc: false, landlock, rlimits: true, own };
     step("report", wire::send(&*owned, &GuestReport::Ready(report), &[]))
 }
 
 /// Limits of each process. The hard ones cannot be raised again inside.
-fn set_limits(plan: &Plan) -> io::Result<()> {
+fn set_limits(plan: &Plan, standing: Standing, held: HeldByGroups) -> io::Result<()> {
     let both = |n: u64| Rlimit { current: Some(n), maximum: Some(n) };
     setrlimit(Resource::Nofile, both(plan.open_files))?;
     setrlimit(Resource::Core, both(0))?;
     if plan.writes_to_host() {
         setrlimit(Resource::Fsize, both(plan.disk))?;
+    }
+    if !held.memory {
+        setrlimit(Resource::Data, both(plan.memory))?;
+    }
+    if !held.pids {
+        // Where guest and zygote share the id of the commands, they count too.
+        setrlimit(Resource::Nproc, both(plan.pids + if standing == Standing::OneId { 2 } else { 0 }))?;
     }
     let kept = getrlimit(Resource::Nofile).maximum == Some(plan.open_files);
     if kept { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }

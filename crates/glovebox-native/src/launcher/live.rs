@@ -7,8 +7,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::{
     cgroup::{Groups, Side},
+    checks::{self, Settings},
     mounts::Mapped,
     plan::Counted,
+    standing::Standing,
     sys::KillOnDrop,
     watch::MemoryWatch,
 };
@@ -22,7 +24,7 @@ pub(super) struct Live {
     pub(super) store: OwnedFd,
     /// Held so that its mounts are taken down by the launcher, after it has answered, and not by the dying guest.
     pub(super) mounts: Option<OwnedFd>,
-    pub(super) memory: Option<MemoryWatch>,
+    pub(super) memory: MemoryWatch,
     pub(super) _disk_watch: Option<KillOnDrop>,
     pub(super) mapped: Mapped,
     pub(super) host_network: bool,
@@ -46,10 +48,25 @@ pub(super) struct Pending {
     pub(super) watch: Option<OwnedFd>,
 }
 
-/// A descriptor of a process that is still in the commands' group once it is open, so that no recycled id is meant.
-pub(super) fn handle_on(pid: i32, groups: &Groups) -> Option<OwnedFd> {
+impl Live {
+    /// What was counted so far.
+    pub(super) fn count(&self) -> Counted {
+        let mut counted = self.groups.count();
+        self.memory.complete(&mut counted);
+        counted
+    }
+
+    /// What the checks of the layers need to know of the order.
+    pub(super) fn settings(&self, standing: Standing) -> Settings {
+        Settings { mapped: self.mapped, host_network: self.host_network, user: self.user, standing }
+    }
+}
+
+/// A descriptor of a process that is still one of the sandbox's once it is open, so that no recycled id is meant.
+pub(super) fn handle_on(pid: i32, live: &Live) -> Option<OwnedFd> {
     let handle = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-    groups.hold(Side::Run, pid).then_some(handle)
+    let ours = live.groups.hold(Side::Run, pid) || checks::zygote_of(live.pid) == Some(pid);
+    ours.then_some(handle)
 }
 
 /// Ends the guest; the kernel then ends every process of its namespace, and the zygote need not wait for that.

@@ -7,10 +7,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use glovebox_native::NativeBackend;
+
 use super::{Traces, orphans::lock_holders};
 
 /// Where launchers keep their locks.
-pub(super) const LAUNCHERS: &str = "/run/glovebox/launchers";
+pub(super) fn launchers() -> PathBuf {
+    NativeBackend::runtime_folder().join("launchers")
+}
 
 /// A process as /proc shows it.
 pub(super) struct Process {
@@ -54,7 +58,7 @@ pub(crate) fn owner_name(launcher: i32) -> Option<String> {
         let holders = lock_holders();
         let is_held =
             |file: &fs::DirEntry| file.metadata().is_ok_and(|facts| holders.contains(&(launcher, facts.ino())));
-        let lock = fs::read_dir(LAUNCHERS).into_iter().flatten().flatten().find(is_held)?;
+        let lock = fs::read_dir(launchers()).into_iter().flatten().flatten().find(is_held)?;
         Some(lock.file_name().to_string_lossy().trim_end_matches(".lock").to_owned())
     };
     (0..100).find_map(|_| look())
@@ -136,13 +140,13 @@ const SKELETONS: usize = 4;
 /// the launcher as long as they are few; whatever else is mounted there is not. Mount ids are left out, because they
 /// are used again.
 fn mounts(pid: i32) -> Vec<String> {
-    const SCRATCH: &str = "/run/glovebox/scratch";
+    let scratch = NativeBackend::runtime_folder().join("scratch").to_string_lossy().into_owned();
     let mountinfo = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
     let points = mountinfo.lines().filter_map(|line| Some((line.split(' ').nth(3)?, line.split(' ').nth(4)?)));
     let mut skeletons = BTreeSet::new();
     let mut mounts: Vec<String> = Vec::new();
-    for (root, point) in points.filter(|(_, point)| *point != SCRATCH) {
-        match point.strip_prefix(SCRATCH).and_then(|rest| rest.strip_prefix("/skeleton-")) {
+    for (root, point) in points.filter(|(_, point)| *point != scratch) {
+        match point.strip_prefix(&scratch).and_then(|rest| rest.strip_prefix("/skeleton-")) {
             Some(rest) => drop(skeletons.insert(rest.split('/').next().unwrap_or(rest).to_owned())),
             None => mounts.push(format!("mount {root} at {point}")),
         }
@@ -154,7 +158,8 @@ fn mounts(pid: i32) -> Vec<String> {
 /// Files in /run/glovebox, other than the locks of other launchers, which come and go.
 fn run_files(owner: &str) -> Vec<String> {
     let mut files = Vec::new();
-    super::collect_files(Path::new("/run/glovebox"), &mut files);
-    files.retain(|path| !path.starts_with(LAUNCHERS) || path.contains(owner));
+    super::collect_files(&NativeBackend::runtime_folder(), &mut files);
+    let launchers = launchers().to_string_lossy().into_owned();
+    files.retain(|path| !path.starts_with(&launchers) || path.contains(owner));
     files.into_iter().map(|path| format!("file {path}")).collect()
 }

@@ -9,7 +9,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::native::{LAUNCHERS, all_processes, glovebox_groups, read_process};
+use glovebox_native::NativeBackend;
+
+use super::native::{all_processes, glovebox_groups, launchers, read_process};
 
 /// Control groups, processes, lock files and mounts that no living owner answers for.
 pub(crate) fn orphaned_things() -> BTreeSet<String> {
@@ -19,7 +21,7 @@ pub(crate) fn orphaned_things() -> BTreeSet<String> {
         !in_use.iter().any(|owner| name.starts_with(owner.as_str()))
     };
     let groups: Vec<PathBuf> = glovebox_groups().into_iter().filter(|group| is_orphaned(group)).collect();
-    let locks = fs::read_dir(LAUNCHERS).into_iter().flatten().flatten().map(|entry| entry.path());
+    let locks = fs::read_dir(launchers()).into_iter().flatten().flatten().map(|entry| entry.path());
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut things = BTreeSet::new();
     things.extend(groups.iter().flat_map(|group| processes_in(group)));
@@ -30,7 +32,7 @@ pub(crate) fn orphaned_things() -> BTreeSet<String> {
         mounts
             .lines()
             .filter_map(|line| line.split(' ').nth(4))
-            .filter(|place| place.starts_with("/run/glovebox"))
+            .filter(|place| place.starts_with(&*NativeBackend::runtime_folder().to_string_lossy()))
             .map(|place| format!("mount at {place}")),
     );
     things
@@ -64,7 +66,7 @@ fn processes_in(group: &Path) -> Vec<String> {
 fn owners_in_use() -> Vec<String> {
     let ancestors = ancestors();
     let holders = lock_holders();
-    let locks = fs::read_dir(LAUNCHERS).into_iter().flatten().flatten();
+    let locks = fs::read_dir(launchers()).into_iter().flatten().flatten();
     locks
         .filter(|lock| {
             let inode = lock.metadata().map_or(0, |facts| facts.ino());
