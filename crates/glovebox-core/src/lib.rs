@@ -4,6 +4,7 @@
 //! A backend can be written against this crate alone.
 
 mod backend;
+mod change;
 mod command;
 mod error;
 mod evidence;
@@ -19,9 +20,10 @@ mod spec;
 mod value;
 
 pub use backend::{Backend, Created, Features, Found, GuestIo, GuestStream};
+pub use change::{Change, ChangeRecord, ChangeSet, ContentKeeper, FileKind, FileState, KeptContent, NotKept, Obstacle};
 pub use command::{Command, EnvName};
 pub use error::{Error, ErrorCode, Result};
-pub use evidence::{ChangeSet, Evidence, GivenFile, StoreUse, Usage};
+pub use evidence::{Evidence, GivenFile, StoreUse, Usage};
 pub use id::{ParseIdError, RunId, SandboxId};
 pub use isolation::{Isolation, Layer};
 pub use language::{CodeForm, Language, Shebang};

@@ -360,7 +360,7 @@ impl Driver {
 
     /// Collects changes and artifacts of a run that ended while its guest lives.
     async fn collect(&self, collected: &mut Collected) -> Result<()> {
-        collected.changes = self.place.backend.changes(self.place.id, &self.given).await?;
+        collected.changes = self.place.backend.changes(self.place.id, &self.given, None).await?.names();
         let has_outputs = collected.changes.added.iter().any(|path| path.starts_with("outputs/"));
         if !has_outputs && self.request.artifacts.is_empty() {
             return Ok(());
