@@ -89,6 +89,8 @@ error_codes! {
     RunNotFound = "run_not_found", 125;
     /// A shortened id stands for several.
     AmbiguousId = "ambiguous_id", 125;
+    /// The host is not as the run saw it, so its changes were not applied.
+    Conflicts = "conflicts", 1;
     /// An operation of the host's file system failed.
     HostIo = "host_io", 125;
     /// Something that should not happen happened; please report it.
