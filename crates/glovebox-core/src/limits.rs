@@ -70,7 +70,7 @@ pub enum Enforcement {
 }
 
 /// The limits that were really in force, as they stand in a result.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LimitsInForce {
     /// Memory of all processes, bytes.
     pub memory_bytes: u64,

@@ -49,6 +49,24 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Every kind, as [`Outcome::kind`] names it.
+    pub const KINDS: [&'static str; 8] =
+        ["exited", "signaled", "timed_out", "out_of_memory", "output_exceeded", "disk_full", "cancelled", "lost"];
+
+    /// The name of its kind, as it stands in a result.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Outcome::Exited { .. } => "exited",
+            Outcome::Signaled { .. } => "signaled",
+            Outcome::TimedOut { .. } => "timed_out",
+            Outcome::OutOfMemory { .. } => "out_of_memory",
+            Outcome::OutputExceeded { .. } => "output_exceeded",
+            Outcome::DiskFull { .. } => "disk_full",
+            Outcome::Cancelled => "cancelled",
+            Outcome::Lost => "lost",
+        }
+    }
+
     /// The exit code of the command line for this outcome.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -168,6 +186,24 @@ mod tests {
         let asked = Ending { cancelled: true, ..both };
         assert_eq!(decide_outcome(&asked), Outcome::Cancelled);
         assert_eq!(decide_outcome(&ending()), Outcome::Lost);
+    }
+
+    #[test]
+    fn the_name_of_a_kind_is_the_one_in_a_result() {
+        let outcomes = [
+            Outcome::Exited { code: 0 },
+            Outcome::Signaled { signal: 9 },
+            Outcome::TimedOut { limit_ms: 1 },
+            Outcome::OutOfMemory { limit_bytes: 1, process: "x".into(), evidence: None },
+            Outcome::OutputExceeded { limit_bytes: 1 },
+            Outcome::DiskFull { code: 1 },
+            Outcome::Cancelled,
+            Outcome::Lost,
+        ];
+        for (outcome, kind) in outcomes.iter().zip(Outcome::KINDS) {
+            assert_eq!(outcome.kind(), kind);
+            assert_eq!(serde_json::to_value(outcome).unwrap()["kind"], kind);
+        }
     }
 
     #[test]

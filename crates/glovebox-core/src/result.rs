@@ -6,7 +6,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{ChangeSet, Isolation, LimitKind, LimitsInForce, Outcome, RunId, SandboxId, Usage};
+use crate::{ChangeSet, Error, Isolation, LimitKind, LimitsInForce, Outcome, RunId, SandboxId, Usage};
 
 /// Everything that is known of a finished run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,6 +53,12 @@ pub struct RunResult {
     pub findings: Vec<String>,
     /// What the policy refused.
     pub denials: Vec<Denial>,
+    /// Whether the run is in the ledger.
+    #[serde(default)]
+    pub recorded: bool,
+    /// What Glovebox could not do for the run although it was asked to.
+    #[serde(default)]
+    pub warnings: Vec<Warning>,
 }
 
 /// The command of a run as it is recorded; secret values are masked.
@@ -103,6 +109,23 @@ pub struct Artifact {
     pub bytes: u64,
     /// SHA-256 of its bytes, hexadecimal.
     pub sha256: String,
+}
+
+/// Something that Glovebox could not do for a run, without effect on how the run went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warning {
+    /// A stable code, one of the error codes.
+    pub code: String,
+    /// What happened.
+    pub message: String,
+    /// What to do about it, where there is something to do.
+    pub hint: Option<String>,
+}
+
+impl From<&Error> for Warning {
+    fn from(error: &Error) -> Self {
+        Warning { code: error.code.as_str().into(), message: error.message.clone(), hint: error.hint.clone() }
+    }
 }
 
 /// Something the policy refused during a run.

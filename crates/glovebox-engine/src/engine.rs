@@ -9,9 +9,13 @@ use glovebox_core::{
     Backend, ChangeSet, Created, Error, Evidence, Features, Result, RunId, RunResult, SandboxId, SandboxSpec,
 };
 
+use glovebox_ledger::Ledger;
+
 use crate::{
     RunRequest, begin,
     channel::Channel,
+    entry::Entry,
+    result,
     run::{self, Lifetime, Place, Run},
 };
 
@@ -23,19 +27,27 @@ pub struct Engine {
     backend: Arc<dyn Backend>,
     data_dir: PathBuf,
     environment: Arc<[(String, String)]>,
+    ledger: Option<Ledger>,
 }
 
 impl Engine {
     /// An engine on a backend.
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         let environment = backend.environment().into();
-        Engine { backend, data_dir: DATA_DIR.into(), environment }
+        Engine { backend, data_dir: DATA_DIR.into(), environment, ledger: None }
     }
 
     /// Keeps artifacts below another folder.
     #[must_use]
     pub fn with_data_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.data_dir = folder.into();
+        self
+    }
+
+    /// Records every run in a ledger. Without one, nothing is recorded.
+    #[must_use]
+    pub fn with_ledger(mut self, ledger: Ledger) -> Self {
+        self.ledger = Some(ledger);
         self
     }
 
@@ -56,7 +68,13 @@ impl Engine {
 
     /// The same as [`Engine::run`], as a stream of events. The sandbox is gone when [`Run::wait`] returns.
     pub async fn start(&self, mut request: RunRequest) -> Result<Run> {
-        let (guard, channel) = self.begin(&request.spec).await?;
+        let sandbox = SandboxId::new();
+        // The row is there before the command starts; it is written while the sandbox is being made.
+        let (begun, entry) = tokio::join!(self.begin(sandbox, &request.spec), self.enter(sandbox, &request));
+        let (guard, channel) = match begun {
+            Ok(begun) => begun,
+            Err(error) => return Err(entry.forget_after(error).await),
+        };
         let stdin = std::mem::take(&mut request.stdin);
         let ready = self.backend.ready(guard.id);
         let begin = begin::begin(&channel, &self.environment, &request, &stdin);
@@ -66,22 +84,29 @@ impl Engine {
         } else {
             match ready.await {
                 Ok(created) => (Ok(created), begin.await),
-                Err(error) => return Err(guard.end_after(error).await),
+                Err(error) => return Err(entry.forget_after(guard.end_after(error).await).await),
             }
         };
         // When both failed, the sandbox's own failure is the one that explains.
         match created.and_then(|created| Ok((created, begun?))) {
             Ok((created, begun)) => {
                 let place = self.place(&guard, channel, created, &request.spec);
-                Ok(run::follow(self.clone(), place, request, stdin, begun, Lifetime::EndsWithRun(guard)))
+                let lifetime = Lifetime::EndsWithRun(guard);
+                Ok(run::follow(self.clone(), place, request, stdin, begun, lifetime, entry))
             }
-            Err(error) => Err(guard.end_after(error).await),
+            Err(error) => Err(entry.forget_after(guard.end_after(error).await).await),
         }
+    }
+
+    /// Begins the row of a run, where there is a ledger.
+    async fn enter(&self, sandbox: SandboxId, request: &RunRequest) -> Entry {
+        let if_lost = |run| result::if_lost(run, sandbox, self.backend.name(), request);
+        Entry::begin(self.ledger.as_ref(), if_lost).await
     }
 
     /// Makes a sandbox that stays while the value lives.
     pub async fn create(&self, spec: SandboxSpec) -> Result<Sandbox> {
-        let (guard, channel) = self.begin(&spec).await?;
+        let (guard, channel) = self.begin(SandboxId::new(), &spec).await?;
         match self.backend.ready(guard.id).await {
             Ok(created) => {
                 let place = self.place(&guard, channel, created, &spec);
@@ -92,8 +117,7 @@ impl Engine {
     }
 
     /// Begins to make a sandbox, and to speak with its guest.
-    async fn begin(&self, spec: &SandboxSpec) -> Result<(Arc<Guard>, Channel)> {
-        let id = SandboxId::new();
+    async fn begin(&self, id: SandboxId, spec: &SandboxSpec) -> Result<(Arc<Guard>, Channel)> {
         self.backend.create(id, spec).await?;
         let guard = Arc::new(Guard { backend: self.backend.clone(), id, ended: OnceLock::new() });
         let connected = async { Channel::open(self.backend.connect(id).await?).await };
@@ -140,9 +164,15 @@ impl Sandbox {
     /// Another run in this sandbox, as a stream of events.
     pub async fn start(&self, mut request: RunRequest) -> Result<Run> {
         let stdin = std::mem::take(&mut request.stdin);
-        let begun = begin::begin(&self.place.channel, &self.engine.environment, &request, &stdin).await?;
-        let lifetime = Lifetime::Stays(self.guard.clone());
-        Ok(run::follow(self.engine.clone(), self.place.clone(), request, stdin, begun, lifetime))
+        let entry = self.engine.enter(self.place.id, &request).await;
+        match begin::begin(&self.place.channel, &self.engine.environment, &request, &stdin).await {
+            Ok(begun) => {
+                let lifetime = Lifetime::Stays(self.guard.clone());
+                let (engine, place) = (self.engine.clone(), self.place.clone());
+                Ok(run::follow(engine, place, request, stdin, begun, lifetime, entry))
+            }
+            Err(error) => Err(entry.forget_after(error).await),
+        }
     }
 
     /// What the host saw of it so far.

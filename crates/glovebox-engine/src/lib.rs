@@ -12,12 +12,13 @@
 //! ```
 //!
 //! Where to read first: `engine` makes sandboxes and runs, `run` drives one run from its start to its result, `channel`
-//! speaks with the guest, `output` keeps head and tail of a stream, `artifacts` stores files.
+//! speaks with the guest, `output` keeps head and tail of a stream, `artifacts` stores files, `entry` writes to the ledger.
 
 mod artifacts;
 mod begin;
 mod channel;
 mod engine;
+mod entry;
 mod input;
 mod output;
 mod request;

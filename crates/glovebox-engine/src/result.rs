@@ -1,10 +1,10 @@
 //! From what was seen of a run to its result.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use glovebox_core::{
-    ChangeSet, Command, CommandRecord, Created, Ending, Evidence, LimitKind, Outcome, RunId, RunResult, SandboxId,
-    Secret, decide_outcome,
+    ChangeSet, Command, CommandRecord, Created, Ending, Evidence, Isolation, Label, LimitKind, LimitsInForce, Outcome,
+    OutputRecord, RunId, RunResult, SandboxId, Secret, Usage, decide_outcome,
 };
 use jiff::{Timestamp, Unit};
 
@@ -36,7 +36,7 @@ pub(crate) struct Seen {
 /// What of a request is needed when the run is over.
 pub(crate) struct Asked {
     pub(crate) command: Command,
-    pub(crate) labels: Vec<glovebox_core::Label>,
+    pub(crate) labels: Vec<Label>,
     pub(crate) timeout: Duration,
     pub(crate) output: u64,
 }
@@ -76,15 +76,12 @@ pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunRes
         backend: identity.backend.into(),
         image: "host".into(),
         project: None,
-        labels: glovebox_core::Label::collect(&asked.labels)
-            .into_iter()
-            .map(|(key, value)| (key, mask(&asked.command, &value)))
-            .collect(),
+        labels: labels(&asked.command, &asked.labels),
         command: record(&asked.command),
         outcome,
         stdout: seen.stdout.record(secrets.iter().copied()),
         stderr: seen.stderr.record(secrets.iter().copied()),
-        started_at: seen.started_at.round(Unit::Millisecond).unwrap_or(seen.started_at),
+        started_at: rounded(seen.started_at),
         duration_ms: (seen.duration.as_secs_f64() * 1e6).round() / 1e3,
         usage: seen.evidence.usage,
         limits,
@@ -95,7 +92,57 @@ pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunRes
         limits_hit,
         findings: Vec::new(),
         denials: seen.kept.denials,
+        recorded: false,
+        warnings: Vec::new(),
     }
+}
+
+/// The result of a run that nobody is left to finish, as it is known before its command starts.
+pub(crate) fn if_lost(run: RunId, sandbox: SandboxId, backend: &str, request: &RunRequest) -> RunResult {
+    let asked = &request.spec.limits;
+    RunResult {
+        run,
+        sandbox,
+        backend: backend.into(),
+        image: "host".into(),
+        project: None,
+        labels: labels(&request.command, &request.labels),
+        command: record(&request.command),
+        outcome: Outcome::Lost,
+        stdout: OutputRecord::default(),
+        stderr: OutputRecord::default(),
+        started_at: rounded(Timestamp::now()),
+        duration_ms: 0.0,
+        usage: Usage::default(),
+        limits: LimitsInForce {
+            memory_bytes: asked.memory,
+            cpus: asked.cpus,
+            pids: asked.pids,
+            disk_bytes: asked.disk,
+            inodes: asked.inodes,
+            open_files: asked.open_files,
+            timeout_ms: asked.timeout.as_millis() as u64,
+            output_bytes: asked.output,
+            ..LimitsInForce::default()
+        },
+        isolation: Isolation::default(),
+        changes: ChangeSet::default(),
+        artifacts: Vec::new(),
+        artifacts_dir: None,
+        limits_hit: Vec::new(),
+        findings: Vec::new(),
+        denials: Vec::new(),
+        recorded: true,
+        warnings: Vec::new(),
+    }
+}
+
+fn labels(command: &Command, labels: &[Label]) -> BTreeMap<String, String> {
+    Label::collect(labels).into_iter().map(|(key, value)| (key, mask(command, &value))).collect()
+}
+
+fn rounded(time: Timestamp) -> Timestamp {
+    time.round(Unit::Millisecond).unwrap_or(time)
 }
 
 /// Masks secrets in names that the program chose.

@@ -33,6 +33,7 @@ use crate::{
     begin::Begun,
     channel::{Channel, Receiving, read, unexpected},
     engine::{Engine, Guard},
+    entry::Entry,
     input,
     output::Output,
     result::{self, Asked, Identity, Seen},
@@ -148,8 +149,9 @@ pub(crate) fn follow(
     stdin: Stdin,
     begun: Begun,
     lifetime: Lifetime,
+    entry: Entry,
 ) -> Run {
-    let id = RunId::new();
+    let id = entry.run;
     let (sizes, new_sizes) = mpsc::unbounded_channel();
     let (events, taken) = mpsc::channel(EVENTS);
     let (finished, result) = oneshot::channel();
@@ -173,9 +175,9 @@ pub(crate) fn follow(
         request,
         engine,
         place,
-        run: id,
         pid: begun.pid,
         given: begun.given,
+        entry,
     };
     let driving = tokio::spawn(async move {
         let result = driver.drive(begun.receiving, events, cancelled, lifetime).await;
@@ -201,7 +203,6 @@ enum Phase {
 struct Driver {
     engine: Engine,
     place: Place,
-    run: RunId,
     pid: i32,
     given: Vec<GivenFile>,
     request: RunRequest,
@@ -214,6 +215,7 @@ struct Driver {
     ending: Ending,
     watched_disk: bool,
     phase: Phase,
+    entry: Entry,
 }
 
 impl Driver {
@@ -243,7 +245,10 @@ impl Driver {
             other => other?,
         };
         let collected = collected?;
-        Ok(self.finish(duration, evidence.unwrap_or_else(Evidence::unknown), collected))
+        // Where there is no result, the entry has been dropped, and the run is lost.
+        let (mut result, entry) = self.finish(duration, evidence.unwrap_or_else(Evidence::unknown), collected);
+        entry.finish(&mut result).await;
+        Ok(result)
     }
 
     /// Follows the run until the guest reports its end, or cannot.
@@ -365,16 +370,16 @@ impl Driver {
         if !has_outputs && self.request.artifacts.is_empty() {
             return Ok(());
         }
-        let folder = self.engine.artifact_dir(self.run);
+        let folder = self.engine.artifact_dir(self.entry.run);
         let (globs, secrets) = (&self.request.artifacts, self.asked.secrets());
         artifacts::collect(&self.place.channel, globs, self.place.disk, &folder, &secrets, &mut collected.kept).await?;
         collected.kept.note_left_out(&collected.changes.added);
         Ok(())
     }
 
-    fn finish(self, duration: Duration, evidence: Evidence, collected: Collected) -> RunResult {
+    fn finish(self, duration: Duration, evidence: Evidence, collected: Collected) -> (RunResult, Entry) {
         let identity = Identity {
-            run: self.run,
+            run: self.entry.run,
             sandbox: self.place.id,
             backend: self.place.backend.name(),
             created: self.place.created,
@@ -388,10 +393,10 @@ impl Driver {
             evidence,
             changes: collected.changes,
             kept: collected.kept,
-            artifacts_dir: self.engine.artifact_dir(self.run),
+            artifacts_dir: self.engine.artifact_dir(self.entry.run),
             watched_disk: self.watched_disk,
         };
-        result::make(&identity, &self.asked, seen)
+        (result::make(&identity, &self.asked, seen), self.entry)
     }
 }
 

@@ -1,9 +1,29 @@
 //! The ledger: the durable record of runs.
 //!
-//! Where to read first: `blobs` stores bytes by their hash.
+//! ```no_run
+//! # async fn example(if_lost: glovebox_core::RunResult, mut result: glovebox_core::RunResult) -> glovebox_core::Result<()> {
+//! use glovebox_ledger::{Filter, Ledger};
+//! let ledger = Ledger::below("/var/lib/glovebox");
+//! let recording = ledger.begin(if_lost).await;
+//! // The command runs.
+//! recording.finish(&mut result, Vec::new()).await?;
+//! let newest = ledger.list(&Filter::default()).await?;
+//! # Ok(()) }
+//! ```
+//!
+//! On disk, below the data folder: `ledger.db` with a row for each run, `blobs/` with what is large, and `running/` with a
+//! locked file for each run under way. Where to read first: `ledger` writes runs, `read` finds them again, `blobs` stores
+//! bytes by their hash, `owner` tells the living from the lost.
 
 mod blobs;
+mod document;
 mod hash;
+mod ledger;
+mod owner;
+mod read;
+mod store;
 
 pub use blobs::{Blob, BlobReader, Blobs};
 pub use hash::{ParseHashError, Sha256Hash};
+pub use ledger::{KeptContent, KeptFile, Ledger, Recording};
+pub use read::{Filter, Listed, ListedCommand, Stream, Summary};

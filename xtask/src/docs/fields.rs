@@ -9,7 +9,7 @@ use super::Page;
 use crate::tree;
 
 /// The types that make up the result: the heading, the file, the type, and a word about it.
-const PARTS: [(&str, &str, &str, &str); 9] = [
+const PARTS: [(&str, &str, &str, &str); 10] = [
     ("The document", "result.rs", "RunResult", "One object for each run."),
     ("command", "result.rs", "CommandRecord", "Values of secrets are masked."),
     ("stdout and stderr", "result.rs", "OutputRecord", "A stream past its limit keeps its head and its tail."),
@@ -19,6 +19,7 @@ const PARTS: [(&str, &str, &str, &str); 9] = [
     ("changes", "evidence.rs", "ChangeSet", "Paths below `/workspace`, sorted."),
     ("artifacts", "result.rs", "Artifact", "One object for each file that was kept."),
     ("denials", "result.rs", "Denial", "One object for each thing that the policy refused."),
+    ("warnings", "result.rs", "Warning", "The codes are those of the [errors](errors.md)."),
 ];
 
 /// A field of a struct, as its source documents it.

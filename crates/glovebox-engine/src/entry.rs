@@ -1,0 +1,49 @@
+//! The entry of a run in the ledger, where there is one.
+
+use std::path::PathBuf;
+
+use glovebox_core::{Error, RunId, RunResult, Warning};
+use glovebox_ledger::{KeptContent, KeptFile, Ledger, Recording};
+
+/// The id of a run, and the row that is to be finished. Dropped unfinished, the run is lost.
+pub(crate) struct Entry {
+    pub(crate) run: RunId,
+    recording: Option<Recording>,
+}
+
+impl Entry {
+    /// Begins the row of a run, which must come before its command starts.
+    pub(crate) async fn begin(ledger: Option<&Ledger>, if_lost: impl FnOnce(RunId) -> RunResult) -> Entry {
+        let run = RunId::new();
+        let recording = match ledger {
+            Some(ledger) => Some(ledger.begin(if_lost(run)).await),
+            None => None,
+        };
+        Entry { run, recording }
+    }
+
+    /// Takes the row of a run back whose command did not start, and gives the failure back.
+    pub(crate) async fn forget_after(self, error: Error) -> Error {
+        if let Some(recording) = self.recording {
+            // The first failure is the one that explains; a row that stays is a lost run.
+            let _ = recording.forget().await;
+        }
+        error
+    }
+
+    /// Writes the finished run. That it could not be written changes nothing but what the result says of it.
+    pub(crate) async fn finish(self, result: &mut RunResult) {
+        let Some(recording) = self.recording else { return };
+        result.recorded = true;
+        let folder = result.artifacts_dir.as_deref().map(PathBuf::from).unwrap_or_default();
+        let kept = result.artifacts.iter().map(|artifact| KeptFile {
+            name: format!("artifacts/{}", artifact.path),
+            content: KeptContent::Host(folder.join(&artifact.path)),
+        });
+        let kept = kept.collect();
+        if let Err(error) = recording.finish(result, kept).await {
+            result.recorded = false;
+            result.warnings.push(Warning::from(&error));
+        }
+    }
+}

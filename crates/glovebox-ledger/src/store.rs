@@ -1,0 +1,120 @@
+//! The SQLite file: opened when it is first needed, made when it is not there, refused when it is newer than this code.
+
+use std::{
+    fs::{DirBuilder, OpenOptions},
+    io,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::Path,
+    time::Duration,
+};
+
+use glovebox_core::{Error, ErrorCode, Result};
+use sqlx::{
+    ConnectOptions, Connection, Executor, SqliteConnection, query, query_scalar,
+    sqlite::{SqliteConnectOptions, SqliteSynchronous},
+};
+use tokio::time::{Instant, sleep};
+
+/// What brings an empty file to each version of the format. A released entry never changes; a new one is added.
+const STEPS: [&str; 1] = [include_str!("schema.sql")];
+/// How long another writer is waited for. One takes much less than a millisecond.
+const BUSY: Duration = Duration::from_secs(2);
+const SQLITE_BUSY: i32 = 5;
+
+/// Opens the file, and makes it first when it is not there.
+pub(crate) async fn open(file: &Path) -> Result<SqliteConnection> {
+    make_private(file).map_err(|error| unavailable(file).because(error))?;
+    let options = SqliteConnectOptions::new()
+        .filename(file)
+        .busy_timeout(BUSY)
+        .synchronous(SqliteSynchronous::Normal)
+        .disable_statement_logging();
+    let mut connection = options.connect().await.map_err(|error| failed(file, error))?;
+    let version = version(&mut connection).await.map_err(|error| failed(file, error))?;
+    let newest = STEPS.len() as i64;
+    if version > newest {
+        let message = format!(
+            "the ledger {} was written by a newer Glovebox (format {version}, this one knows {newest})",
+            file.display()
+        );
+        return Err(Error::new(ErrorCode::LedgerTooNew, message)
+            .hint("use the newer version, another --data-dir, or --no-record"));
+    }
+    if version < newest {
+        bring_up_to_date(&mut connection).await.map_err(|error| failed(file, error))?;
+    }
+    Ok(connection)
+}
+
+/// Output of programs is nobody else's business. The files that SQLite makes beside this one take its permissions.
+fn make_private(file: &Path) -> io::Result<()> {
+    if file.exists() {
+        return Ok(());
+    }
+    if let Some(folder) = file.parent() {
+        DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+    }
+    OpenOptions::new().append(true).create(true).mode(0o600).open(file).map(drop)
+}
+
+async fn version(connection: &mut SqliteConnection) -> sqlx::Result<i64> {
+    query_scalar("SELECT user_version FROM pragma_user_version").fetch_one(connection).await
+}
+
+async fn bring_up_to_date(connection: &mut SqliteConnection) -> sqlx::Result<()> {
+    use_write_ahead_log(connection).await?;
+    let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+    // Another process may have been faster.
+    let done = version(&mut transaction).await? as usize;
+    for step in STEPS.iter().skip(done) {
+        transaction.execute(*step).await?;
+    }
+    // Part of the transaction, as every step is: there is no version in between.
+    const { assert!(STEPS.len() == 1, "the next line names the version") };
+    transaction.execute("PRAGMA user_version = 1").await?;
+    transaction.commit().await
+}
+
+/// Lasts as long as the file. SQLite does not wait for others here, so we do.
+async fn use_write_ahead_log(connection: &mut SqliteConnection) -> sqlx::Result<()> {
+    let give_up = Instant::now() + BUSY;
+    loop {
+        match query("PRAGMA journal_mode = WAL").execute(&mut *connection).await {
+            Err(error) if primary_code(&error) == Some(SQLITE_BUSY) && Instant::now() < give_up => {
+                sleep(Duration::from_millis(5)).await;
+            }
+            other => return other.map(drop),
+        }
+    }
+}
+
+/// The error for something that SQLite could not do.
+pub(crate) fn failed(file: &Path, error: sqlx::Error) -> Error {
+    const CORRUPT: i32 = 11;
+    const FULL: i32 = 13;
+    const NOT_A_DATABASE: i32 = 26;
+    let said = match &error {
+        sqlx::Error::Database(error) => error.message().to_owned(),
+        other => other.to_string(),
+    };
+    let because = |error: Error| error.because(said.clone());
+    match primary_code(&error) {
+        Some(CORRUPT | NOT_A_DATABASE) => {
+            let damaged = Error::new(ErrorCode::LedgerDamaged, format!("the ledger {} is damaged", file.display()));
+            because(damaged).hint("move it away, and a new one is made")
+        }
+        Some(SQLITE_BUSY) => because(unavailable(file)).hint("another program holds it; end that program, or wait"),
+        Some(FULL) => because(unavailable(file)).hint("make room on its disk, or use another --data-dir"),
+        _ => because(unavailable(file)),
+    }
+}
+
+fn unavailable(file: &Path) -> Error {
+    Error::new(ErrorCode::LedgerUnavailable, format!("the ledger {} cannot be used", file.display()))
+}
+
+/// The error code of SQLite without its details.
+fn primary_code(error: &sqlx::Error) -> Option<i32> {
+    let code: i32 = error.as_database_error()?.code()?.parse().ok()?;
+    Some(code & 0xff)
+}
