@@ -53,6 +53,8 @@ pub enum Obstacle {
     ChangedMeanwhile,
     /// The name, or the target of the link, is not UTF-8; it is shown as well as it can be.
     NameNotUtf8,
+    /// The name, or the target of the link, held the value of a `--secret`, which is masked.
+    NameHoldsSecret,
 }
 
 /// A file, link or folder as it was at one time.

@@ -30,7 +30,7 @@ pub use language::{CodeForm, Language, Shebang};
 pub use limits::{DEFAULT_GRACE, Enforcement, Limits, LimitsInForce};
 pub use outcome::{Ending, LimitKind, Outcome, decide_outcome};
 pub use path::InsidePath;
-pub use result::{Artifact, CommandRecord, Denial, OutputRecord, RunResult, Warning};
+pub use result::{Artifact, CommandRecord, Denial, OutputRecord, RunResult, Warning, WorkspaceRecord};
 pub use secret::Secret;
 pub use spec::{
     Access, HOME_DIR, Label, Mount, Network, OUTPUTS_DIR, SandboxSpec, User, WORKING_DIR, WORKSPACE_DIR, Workspace,

@@ -1,14 +1,17 @@
 //! The entry of a run in the ledger, where there is one.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
-use glovebox_core::{Error, RunId, RunResult, Warning};
+use glovebox_core::{ChangeRecord, ContentKeeper, Error, RunId, RunResult, Secret, Warning};
 use glovebox_ledger::{KeptContent, KeptFile, Ledger, Recording};
+
+use crate::contents::{self, BlobKeeper};
 
 /// The id of a run, and the row that is to be finished. Dropped unfinished, the run is lost.
 pub(crate) struct Entry {
     pub(crate) run: RunId,
     recording: Option<Recording>,
+    ledger: Option<Ledger>,
 }
 
 impl Entry {
@@ -19,7 +22,7 @@ impl Entry {
             Some(ledger) => Some(ledger.begin(if_lost(run)).await),
             None => None,
         };
-        Entry { run, recording }
+        Entry { run, recording, ledger: ledger.cloned() }
     }
 
     /// Takes the row of a run back whose command did not start, and gives the failure back.
@@ -31,8 +34,16 @@ impl Entry {
         error
     }
 
+    /// What keeps the contents of changed files, where the run is recorded.
+    pub(crate) fn keeper(&self, secrets: &[&Secret]) -> Option<Arc<dyn ContentKeeper>> {
+        let secrets = secrets.iter().map(|secret| Secret::clone(secret)).collect();
+        // Without a folder for blobs the run cannot be recorded either, and the result says so.
+        let blobs = self.ledger.as_ref()?.blobs().ok()?;
+        Some(Arc::new(BlobKeeper { blobs, secrets }))
+    }
+
     /// Writes the finished run. That it could not be written changes nothing but what the result says of it.
-    pub(crate) async fn finish(self, result: &mut RunResult) {
+    pub(crate) async fn finish(self, result: &mut RunResult, changes: &ChangeRecord) {
         let Some(recording) = self.recording else { return };
         result.recorded = true;
         let folder = result.artifacts_dir.as_deref().map(PathBuf::from).unwrap_or_default();
@@ -40,7 +51,7 @@ impl Entry {
             name: format!("artifacts/{}", artifact.path),
             content: KeptContent::Host(folder.join(&artifact.path)),
         });
-        let kept = kept.collect();
+        let kept = kept.chain(contents::kept_files(changes)).collect();
         if let Err(error) = recording.finish(result, kept).await {
             result.recorded = false;
             result.warnings.push(Warning::from(&error));

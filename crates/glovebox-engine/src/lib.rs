@@ -12,11 +12,13 @@
 //! ```
 //!
 //! Where to read first: `engine` makes sandboxes and runs, `run` drives one run from its start to its result, `channel`
-//! speaks with the guest, `output` keeps head and tail of a stream, `artifacts` stores files, `entry` writes to the ledger.
+//! speaks with the guest, `output` keeps head and tail of a stream, `artifacts` stores files, `entry` writes to the
+//! ledger, `contents` brings changed files there.
 
 mod artifacts;
 mod begin;
 mod channel;
+mod contents;
 mod engine;
 mod entry;
 mod input;
@@ -25,6 +27,7 @@ mod request;
 mod result;
 mod run;
 
+pub use contents::CHANGE_RECORD;
 pub use engine::{Engine, Sandbox};
 pub use request::{Capture, Event, FileContent, InputFile, RunRequest, Stdin, TerminalSize};
 pub use run::{Canceller, Run, TerminalHandle};

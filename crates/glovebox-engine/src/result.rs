@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use glovebox_core::{
     ChangeSet, Command, CommandRecord, Created, Ending, Evidence, Isolation, Label, LimitKind, LimitsInForce, Outcome,
-    OutputRecord, RunId, RunResult, SandboxId, Secret, Usage, decide_outcome,
+    OutputRecord, RunId, RunResult, SandboxId, Secret, Usage, WorkspaceRecord, decide_outcome,
 };
 use jiff::{Timestamp, Unit};
 
@@ -37,6 +37,7 @@ pub(crate) struct Seen {
 pub(crate) struct Asked {
     pub(crate) command: Command,
     pub(crate) labels: Vec<Label>,
+    pub(crate) workspace: Option<WorkspaceRecord>,
     pub(crate) timeout: Duration,
     pub(crate) output: u64,
 }
@@ -46,6 +47,7 @@ impl Asked {
         Asked {
             command: request.command.clone(),
             labels: request.labels.clone(),
+            workspace: workspace(request),
             timeout: request.spec.limits.timeout,
             output: request.spec.limits.output,
         }
@@ -78,6 +80,7 @@ pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunRes
         project: None,
         labels: labels(&asked.command, &asked.labels),
         command: record(&asked.command),
+        workspace: asked.workspace.clone(),
         outcome,
         stdout: seen.stdout.record(secrets.iter().copied()),
         stderr: seen.stderr.record(secrets.iter().copied()),
@@ -108,6 +111,7 @@ pub(crate) fn if_lost(run: RunId, sandbox: SandboxId, backend: &str, request: &R
         project: None,
         labels: labels(&request.command, &request.labels),
         command: record(&request.command),
+        workspace: workspace(request),
         outcome: Outcome::Lost,
         stdout: OutputRecord::default(),
         stderr: OutputRecord::default(),
@@ -145,12 +149,17 @@ fn rounded(time: Timestamp) -> Timestamp {
     time.round(Unit::Millisecond).unwrap_or(time)
 }
 
+/// The host's folder under the working directory, as it is recorded.
+fn workspace(request: &RunRequest) -> Option<WorkspaceRecord> {
+    let workspace = request.spec.workspace.as_ref()?;
+    let path = mask(&request.command, &workspace.source.display().to_string());
+    Some(WorkspaceRecord { path, mode: workspace.mode })
+}
+
 /// Masks secrets in names that the program chose.
 fn mask_names(command: &Command, seen: &mut Seen) {
-    let ChangeSet { added, modified, deleted, .. } = &mut seen.changes;
-    let denied = seen.kept.denials.iter_mut().map(|denial| &mut denial.target);
-    for name in added.iter_mut().chain(modified).chain(deleted).chain(denied) {
-        *name = mask(command, name);
+    for denial in &mut seen.kept.denials {
+        denial.target = mask(command, &denial.target);
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Filter {
     pub labels: BTreeMap<String, String>,
     /// Only runs that started at this time or later.
     pub since: Option<Timestamp>,
+    /// Only runs with this folder of the host under their working directory, writes staying inside.
+    pub workspace: Option<String>,
     /// Only runs before this one, for the next page.
     pub before: Option<RunId>,
     /// At most so many.
@@ -30,7 +32,7 @@ pub struct Filter {
 
 impl Default for Filter {
     fn default() -> Self {
-        Filter { outcome: None, labels: BTreeMap::new(), since: None, before: None, limit: 50 }
+        Filter { outcome: None, labels: BTreeMap::new(), since: None, workspace: None, before: None, limit: 50 }
     }
 }
 
@@ -108,12 +110,14 @@ impl Ledger {
             "SELECT outcome, document FROM runs WHERE (?1 IS NULL OR run < ?1) AND (?2 IS NULL OR outcome = ?2) \
              AND (?3 IS NULL OR started_at >= ?3) AND NOT EXISTS (SELECT 1 FROM json_each(?4) AS wanted \
              WHERE NOT EXISTS (SELECT 1 FROM json_each(document, '$.labels') AS has WHERE has.key = wanted.key \
-             AND has.value = wanted.value)) ORDER BY run DESC LIMIT ?5",
+             AND has.value = wanted.value)) AND (?5 IS NULL OR (json_extract(document, '$.workspace.path') = ?5 \
+             AND json_extract(document, '$.workspace.mode') = 'overlay')) ORDER BY run DESC LIMIT ?6",
         )
         .bind(filter.before.map(|run| run.to_string()))
         .bind(filter.outcome.as_deref())
         .bind(filter.since.map(Timestamp::as_microsecond))
         .bind(labels)
+        .bind(filter.workspace.as_deref())
         // One more than asked for tells whether there is another page.
         .bind(i64::from(filter.limit) + 1)
         .fetch_all(connection.get()?)

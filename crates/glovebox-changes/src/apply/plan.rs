@@ -127,6 +127,7 @@ impl Planner<'_> {
         match change.obstacle {
             Some(Obstacle::ChangedMeanwhile) => return Err("was changed on the host while the run lasted".into()),
             Some(Obstacle::NameNotUtf8) => return Err("its name is not UTF-8".into()),
+            Some(Obstacle::NameHoldsSecret) => return Err("its name holds the value of a --secret".into()),
             None => {}
         }
         let (before, seen) = match (&change.before, seen) {
