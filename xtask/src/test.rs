@@ -10,8 +10,15 @@ use crate::{
 };
 
 /// What the suites use beside Rust, from the system's own folders: sandboxes see only those.
-const TOOLS: [need::Tool; 6] =
-    [("cc", "gcc"), ("python3", "python3"), ("node", "nodejs"), ("bash", "bash"), ("git", "git"), ("ps", "procps")];
+const TOOLS: [need::Tool; 7] = [
+    ("cc", "gcc"),
+    ("python3", "python3"),
+    ("node", "nodejs"),
+    ("bash", "bash"),
+    ("git", "git"),
+    ("ps", "procps"),
+    ("lowntfs-3g", "ntfs-3g"),
+];
 
 /// The examples that the README shows, and what each must print.
 const EXAMPLES: [&str; 3] = ["examples/hello.py", "examples/hello.sh", "examples/hello.js"];

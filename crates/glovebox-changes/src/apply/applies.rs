@@ -11,6 +11,9 @@ use glovebox_core::{Change, Error, ErrorCode, Result, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+/// So many applies to one folder can be undone, one after the other.
+const MOST: usize = 20;
+
 /// A folder with one file for each apply that can still be undone or that may need mending.
 #[derive(Clone, Debug)]
 pub struct Applies {
@@ -85,7 +88,9 @@ impl Applies {
             return self.remove(id);
         }
         applied.done = true;
-        self.write(&applied)
+        self.write(&applied)?;
+        let here = self.all()?.into_iter().filter(|other| other.done && other.folder == applied.folder);
+        here.rev().skip(MOST).try_for_each(|old| self.remove(&old.id))
     }
 
     /// Takes an apply off the list.

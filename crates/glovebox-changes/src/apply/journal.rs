@@ -156,6 +156,20 @@ impl<'a> JournalFolder<'a> {
         }
     }
 
+    /// Whether two files can change places here. Most file systems can; network ones often cannot.
+    pub(super) fn can_exchange(&self) -> io::Result<bool> {
+        const PROBE: &str = "probe";
+        self.new_file(PROBE)?;
+        let exchange = || renameat_with(&self.fd, PROBE, &self.fd, IGNORE, RenameFlags::EXCHANGE);
+        let can = match exchange() {
+            Ok(()) => exchange().map(|()| true)?,
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => false,
+            Err(error) => return Err(error.into()),
+        };
+        rustix::fs::unlinkat(&self.fd, PROBE, AtFlags::empty())?;
+        Ok(can)
+    }
+
     /// Fills a slot with a new file, and returns its number of inode.
     pub(super) fn stage_file(
         &self,
@@ -322,18 +336,22 @@ impl<'a> JournalFolder<'a> {
                 None => self.make_folder(path, *mode, *owner),
                 Some(_) => Ok(()),
             },
-            Step::SetMode { path, from, to } => self.change_mode(path, *to, *from).map(drop),
+            Step::SetMode { path, from, to } => match self.change_mode(path, *to, *from) {
+                // A folder that was not made yet has no mode to take back.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                other => other.map(drop),
+            },
         }
     }
 
     fn from_place(&self, path: &str, slot: u64) -> io::Result<()> {
         let (parent, name) = self.folder.parent(path)?;
-        Ok(renameat_with(&parent, name, &self.fd, slot.to_string(), RenameFlags::NOREPLACE)?)
+        Ok(move_to_free(&parent, name, &self.fd, &slot.to_string())?)
     }
 
     fn to_place(&self, path: &str, slot: u64) -> io::Result<()> {
         let (parent, name) = self.folder.parent(path)?;
-        Ok(renameat_with(&self.fd, slot.to_string(), &parent, name, RenameFlags::NOREPLACE)?)
+        Ok(move_to_free(&self.fd, &slot.to_string(), &parent, name)?)
     }
 
     fn exchange(&self, path: &str, slot: u64) -> io::Result<()> {
@@ -388,6 +406,18 @@ impl<'a> JournalFolder<'a> {
     fn new_file(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)?.into())
+    }
+}
+
+/// Moves an entry to a name that nothing has. Where the file system cannot promise that, we look first.
+fn move_to_free(from: &OwnedFd, name: &str, to: &OwnedFd, new_name: &str) -> rustix::io::Result<()> {
+    match renameat_with(from, name, to, new_name, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+        other => return other,
+    }
+    match rustix::fs::statat(to, new_name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => rustix::fs::renameat(from, name, to, new_name),
+        other => other.and(Err(Errno::EXIST)),
     }
 }
 

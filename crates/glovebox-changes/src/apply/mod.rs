@@ -9,6 +9,7 @@ mod journal;
 mod plan;
 
 use std::{
+    collections::BTreeSet,
     io,
     path::{Path, PathBuf},
 };
@@ -59,7 +60,7 @@ impl Target {
         let folder = Folder::open(&canonical).map_err(|error| failed("opened", error))?;
         folder.lock().map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => {
-                Error::new(ErrorCode::HostIo, format!("another apply is at work in {}", path.display()))
+                Error::new(ErrorCode::FolderBusy, format!("another apply is at work in {}", path.display()))
                     .hint("wait until it has ended")
             }
             _ => failed("locked", error),
@@ -72,6 +73,15 @@ impl Target {
     /// The folder, without links in its path.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Takes those applies to this folder off the list that did not come to their end.
+    fn forget_unfinished(&self) -> Result<()> {
+        let unfinished = |applied: &Applied| applied.folder == self.path && !applied.done;
+        for applied in self.applies.all()?.into_iter().filter(unfinished) {
+            self.applies.remove(&applied.id)?;
+        }
+        Ok(())
     }
 
     /// Plans changes, whose paths count from the folder and are sorted.
@@ -178,18 +188,23 @@ impl Target {
 /// Mends every folder in which an apply was cut short, and says which those were.
 pub fn mend_all(applies: &Applies) -> Result<Vec<(PathBuf, Mended)>> {
     let mut mended = Vec::new();
-    for applied in applies.all()?.into_iter().filter(|applied| !applied.done) {
-        match Target::open(&applied.folder, applies) {
+    // What is noted as done may have been cut short while its journal was being removed.
+    let folders: BTreeSet<PathBuf> = applies.all()?.into_iter().map(|applied| applied.folder).collect();
+    for folder in folders {
+        match Target::open(&folder, applies) {
             Ok((target, how)) => {
-                mended.extend(how.map(|how| (target.path.clone(), how)));
-                // What left no journal had not begun, and what did is dealt with.
-                if let Some(left) = applies.all()?.into_iter().find(|left| left.id == applied.id && !left.done) {
-                    applies.remove(&left.id)?;
+                mended.extend(how.map(|how| (folder.clone(), how)));
+                // Nobody is at work here, and what left a journal is dealt with: the rest had not begun.
+                target.forget_unfinished()?;
+            }
+            Err(_) if !folder.exists() => {
+                for applied in applies.all()?.into_iter().filter(|applied| applied.folder == folder) {
+                    applies.remove(&applied.id)?;
                 }
             }
-            // A folder that is gone needs no mending; one that is in use is mended by its user.
-            Err(_) if !applied.folder.exists() => applies.remove(&applied.id)?,
-            Err(_) => {}
+            // Whoever is at work there mends it first.
+            Err(error) if error.code == ErrorCode::FolderBusy => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(mended)
@@ -200,14 +215,25 @@ enum StageError {
     Folder(io::Error),
 }
 
-/// Fills the slots.
+/// Gives the steps their slots, and fills those of new files.
 fn stage(folder: &JournalFolder<'_>, planned: Vec<Planned>, blobs: &Blobs) -> Result<Vec<Step>, StageError> {
+    let exchanges = folder.can_exchange().map_err(StageError::Folder)?;
     let mut steps = Vec::with_capacity(planned.len());
-    for Planned { mut step, fill } in planned {
+    for (Planned { mut step, fill }, number) in planned.into_iter().zip((0..).step_by(2)) {
+        if let Step::Take { slot, .. } | Step::Put { slot, .. } | Step::Swap { slot, .. } = &mut step {
+            *slot = number;
+        }
         if let (Some(fill), Step::Put { slot, inode, .. } | Step::Swap { slot, inode, .. }) = (fill, &mut step) {
             *inode = fill_slot(folder, *slot, &fill, blobs)?;
         }
-        steps.push(step);
+        match step {
+            // Where files cannot change places in one call, the former one goes first, to a slot of its own.
+            Step::Swap { path, slot, inode, was } if !exchanges => {
+                steps.push(Step::Take { path: path.clone(), slot: number + 1, was });
+                steps.push(Step::Put { path, slot, inode });
+            }
+            step => steps.push(step),
+        }
     }
     Ok(steps)
 }
@@ -243,4 +269,110 @@ fn stuck(folder: &Path, path: &str, error: io::Error) -> Error {
         "the former files are in {}; make the path free and apply again, which goes on with putting back",
         folder.join(JOURNAL_FOLDER).display()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use glovebox_core::FileState;
+
+    use super::*;
+
+    /// A folder, and changes to it of every kind of step.
+    fn bench() -> (tempfile::TempDir, Blobs, Applies, Vec<Change>) {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(dir.path().join("blobs")).unwrap();
+        let host = dir.path().join("host");
+        fs::create_dir_all(host.join("gone/below")).unwrap();
+        for name in ["swapped", "taken", "mode", "gone/below/file"] {
+            fs::write(host.join(name), "old").unwrap();
+        }
+        let file = |text: &str, mode| {
+            let blob = blobs.put(text.as_bytes()).unwrap();
+            let kind = FileKind::File { bytes: blob.bytes, sha256: Some(blob.sha256.to_string()), not_kept: None };
+            Some(FileState { mode, kind })
+        };
+        let folder = |mode| Some(FileState { mode, kind: FileKind::Directory });
+        let link = || Some(FileState { mode: 0o777, kind: FileKind::Symlink { target: "swapped".into() } });
+        let change = |path: &str, before, after| Change { path: path.into(), before, after, obstacle: None };
+        let changes = vec![
+            change("gone", folder(0o755), None),
+            change("gone/below", folder(0o755), None),
+            change("gone/below/file", file("old", 0o644), None),
+            change("link", None, link()),
+            change("made", None, folder(0o555)),
+            change("made/file", None, file("new", 0o600)),
+            change("mode", file("old", 0o644), file("old", 0o755)),
+            change("swapped", file("old", 0o644), file("new", 0o644)),
+            change("taken", file("old", 0o644), None),
+        ];
+        let applies = Applies::new(dir.path().join("applies"));
+        (dir, blobs, applies, changes)
+    }
+
+    fn tree(folder: &Path) -> Vec<String> {
+        let mut lines = Vec::new();
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let facts = fs::symlink_metadata(&path).unwrap();
+            lines.push(format!("{path:?} {:?} {:?}", facts.permissions(), fs::read(&path).ok()));
+            if facts.is_dir() {
+                lines.extend(tree(&path));
+            }
+        }
+        lines.sort();
+        lines
+    }
+
+    #[test]
+    fn an_apply_cut_short_after_any_step_is_undone_and_so_is_an_undoing_that_was_cut_short() {
+        let (dir, blobs, applies, changes) = bench();
+        let host = dir.path().join("host");
+        let before = tree(&host);
+        let count = Target::open(&host, &applies).unwrap().0.plan(&changes).steps.len();
+        assert_eq!(count, 10, "a kind of step is missing");
+        for cut in 0..=count {
+            for undone in 0..=cut {
+                let (target, _) = Target::open(&host, &applies).unwrap();
+                let plan = target.plan(&changes);
+                assert!(plan.conflicts.is_empty(), "{:?}", plan.conflicts);
+                let journal_folder = JournalFolder::make(&target.folder).unwrap();
+                let Ok(steps) = stage(&journal_folder, plan.steps, &blobs) else { panic!("staging failed") };
+                let journal = Journal { version: 1, id: "x".into(), steps };
+                journal_folder.write(&journal).unwrap();
+                for step in &journal.steps[..cut] {
+                    assert!(journal_folder.perform(step).is_ok(), "{step:?}");
+                }
+                // Whoever mends cannot know how far the other came, so it begins with the last step of all.
+                assert!(journal_folder.undo_all(&journal.steps[cut - undone..]).is_ok());
+                drop(target);
+                let (_, mended) = Target::open(&host, &applies).unwrap();
+                assert_eq!(mended, Some(Mended::Undone));
+                assert_eq!(tree(&host), before, "cut after {cut} steps, {undone} of them undone");
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_put_back_is_kept_and_put_back_as_soon_as_it_can_be() {
+        let (dir, blobs, applies, changes) = bench();
+        let host = dir.path().join("host");
+        let before = tree(&host);
+        {
+            let (target, _) = Target::open(&host, &applies).unwrap();
+            let journal_folder = JournalFolder::make(&target.folder).unwrap();
+            let Ok(steps) = stage(&journal_folder, target.plan(&changes).steps, &blobs) else { panic!("no stage") };
+            let journal = Journal { version: 1, id: "x".into(), steps };
+            journal_folder.write(&journal).unwrap();
+            assert!(journal_folder.perform_all(&journal.steps).is_ok());
+        }
+        fs::write(host.join("taken"), "somebody else's").unwrap();
+        let error = Target::open(&host, &applies).err().expect("the place is taken");
+        assert!(error.message.contains("taken") && error.hint.unwrap().contains(JOURNAL_FOLDER));
+        assert_eq!(fs::read_to_string(host.join("taken")).unwrap(), "somebody else's");
+        fs::remove_file(host.join("taken")).unwrap();
+        assert_eq!(Target::open(&host, &applies).unwrap().1, Some(Mended::Undone));
+        assert_eq!(tree(&host), before);
+    }
 }

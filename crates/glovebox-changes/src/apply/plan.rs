@@ -38,7 +38,7 @@ pub struct Plan {
     pub(super) steps: Vec<Planned>,
 }
 
-/// A step, and what its slot is filled with.
+/// A step without its slot, and what that is to be filled with.
 #[derive(Debug)]
 pub(super) struct Planned {
     pub(super) step: Step,
@@ -53,8 +53,7 @@ pub(super) struct Fill {
 
 /// Looks at a folder and plans what is to be done to it. The changes are sorted by path.
 pub(super) fn make(folder: &Folder, changes: &[Change]) -> Plan {
-    let mut planner =
-        Planner { folder, plan: Plan::default(), parts: Parts::default(), made: HashSet::new(), slots: 0 };
+    let mut planner = Planner { folder, plan: Plan::default(), parts: Parts::default(), made: HashSet::new() };
     for change in changes {
         if let Err(reason) = planner.add(change) {
             planner.plan.conflicts.push(Conflict { path: change.path.clone(), reason });
@@ -79,7 +78,6 @@ struct Planner<'a> {
     parts: Parts,
     /// Folders that will be there.
     made: HashSet<String>,
-    slots: u64,
 }
 
 impl Planner<'_> {
@@ -188,8 +186,7 @@ impl Planner<'_> {
                 Ok(())
             }
             (false, false) => {
-                let slot = self.slot();
-                let step = Step::Swap { path: path.clone(), slot, inode: 0, was: Identity::of(&seen.stat) };
+                let step = Step::Swap { path: path.clone(), slot: 0, inode: 0, was: Identity::of(&seen.stat) };
                 let owner = (seen.stat.st_uid, seen.stat.st_gid);
                 let fill = Some(Fill { state: after.clone(), owner });
                 self.parts.puts.push(Planned { step, fill });
@@ -214,7 +211,7 @@ impl Planner<'_> {
                 self.parts.made_folders.push(Planned { step, fill: None });
             }
             FileKind::File { .. } | FileKind::Symlink { .. } => {
-                let step = Step::Put { path: path.to_owned(), slot: self.slot(), inode: 0 };
+                let step = Step::Put { path: path.to_owned(), slot: 0, inode: 0 };
                 self.parts.puts.push(Planned { step, fill: Some(Fill { state: after.clone(), owner }) });
             }
         }
@@ -222,7 +219,7 @@ impl Planner<'_> {
     }
 
     fn take(&mut self, path: &str, seen: &Seen) {
-        let step = Step::Take { path: path.to_owned(), slot: self.slot(), was: Identity::of(&seen.stat) };
+        let step = Step::Take { path: path.to_owned(), slot: 0, was: Identity::of(&seen.stat) };
         self.parts.takes.push(Planned { step, fill: None });
     }
 
@@ -231,11 +228,6 @@ impl Planner<'_> {
             let step = Step::SetMode { path: path.to_owned(), from, to };
             self.parts.modes.push(Planned { step, fill: None });
         }
-    }
-
-    fn slot(&mut self) -> u64 {
-        self.slots += 1;
-        self.slots
     }
 
     /// Puts the steps in their order: files go before their folders, folders come before their files, and modes are set
