@@ -39,6 +39,8 @@ pub enum DiffLine {
     Added(String),
     /// A line that went.
     Removed(String),
+    /// The line before has no end.
+    NoNewline,
 }
 
 /// The diff of one change.
@@ -113,6 +115,9 @@ fn lines(before: &str, after: &str) -> Vec<DiffLine> {
                 ChangeTag::Delete => DiffLine::Removed(line),
                 ChangeTag::Insert => DiffLine::Added(line),
             });
+            if change.missing_newline() {
+                shown.push(DiffLine::NoNewline);
+            }
         }
     }
     shown

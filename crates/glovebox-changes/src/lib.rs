@@ -19,4 +19,4 @@ pub use apply::{Applied, Applies, Conflict, Ended, JOURNAL_FOLDER, Mended, Plan,
 pub use diff::{Diff, DiffLine, diff};
 pub use printable::printable;
 pub use renames::{Rename, find_renames};
-pub use selection::{ForHost, LeftOut, Selection, Wish, for_host, reversed, select};
+pub use selection::{ForHost, LeftOut, Selection, Wish, for_host, narrow, reversed, select, stays_folder};
