@@ -1,5 +1,6 @@
 //! One file for each row of the table.
 
+mod changes;
 mod cold;
 mod command_line;
 mod memory;
@@ -26,11 +27,14 @@ pub(crate) enum Row {
     Memory,
     /// 1 GiB of output.
     Output,
+    /// The change set of a large tree.
+    Changes,
 }
 
 impl Row {
     /// Every row.
-    pub(crate) const ALL: &'static [Row] = &[Row::Cold, Row::Cli, Row::Second, Row::Rate, Row::Memory, Row::Output];
+    pub(crate) const ALL: &'static [Row] =
+        &[Row::Cold, Row::Cli, Row::Second, Row::Rate, Row::Memory, Row::Output, Row::Changes];
 
     /// Measures it.
     pub(crate) fn measure(self, bench: &Bench, report: &mut Report) -> Result<()> {
@@ -41,6 +45,7 @@ impl Row {
             Row::Rate => rate::measure(bench, report),
             Row::Memory => memory::measure(bench, report),
             Row::Output => output::measure(bench, report),
+            Row::Changes => changes::measure(bench, report),
         }
     }
 }
