@@ -34,6 +34,15 @@ Exit codes:
   127 not found; 2 the command line was not understood; 125 anything else that Glovebox
   could not do.";
 
+const LIST_EXAMPLES: &str = "\
+Examples:
+  glovebox runs list --outcome timed_out --since 1h
+  glovebox runs list --label team=red --limit 10
+  glovebox runs list --before run_01JCQ6V8XM7B2T4N9R5K3H1DZE    the next page
+
+Variables and configuration keys of these flags carry the verb's name: --since is
+GLOVEBOX_RUNS_SINCE and runs-since.";
+
 /// Runs code that nobody has read, in a sealed sandbox.
 ///
 /// A sandbox has no network, none of your files and none of your variables, unless you give them to it. It needs no
@@ -63,7 +72,7 @@ pub(crate) struct Globals {
     /// Say on standard error what was used and what it took
     #[arg(long, short = 'v', global = true)]
     pub(crate) verbose: bool,
-    /// Where artifacts are kept [default: /var/lib/glovebox for root, else ~/.local/share/glovebox]
+    /// Where the record of runs and their artifacts are kept [default: /var/lib/glovebox for root, else ~/.local/share/glovebox]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 }
@@ -79,6 +88,8 @@ pub(crate) enum Verb {
         override_usage = "glovebox run [FLAGS] FILE [ARGS]...\n       glovebox run [FLAGS] -l LANGUAGE -c CODE [ARGS]...\n       glovebox run [FLAGS] -- COMMAND [ARGS]..."
     )]
     Run(Box<RunArgs>),
+    /// Look back at runs: list them, show one, read its output
+    Runs(RunsArgs),
     /// Remove what sandboxes of dead processes left behind
     ///
     /// A run cleans up after itself, also when it is interrupted. Only after a `kill -9` of Glovebox or a crash of the
@@ -105,6 +116,68 @@ pub(crate) struct ManArgs {
     /// The folder, which is made when it is not there
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunsArgs {
+    #[command(subcommand)]
+    pub(crate) verb: RunsVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RunsVerb {
+    /// List runs, the newest first
+    #[command(after_help = LIST_EXAMPLES)]
+    List(ListArgs),
+    /// Show all that is known of a run
+    ///
+    /// With --json this is the result document, as `run --json` gave it.
+    Show(ShowArgs),
+    /// Write the output of a run, byte for byte
+    ///
+    /// Without a flag, its standard output goes to standard output and its standard error to standard error. Of a stream
+    /// that was longer than --output-limit there are the head and the tail.
+    Logs(LogsArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Only runs that ended so: exited, signaled, timed_out, out_of_memory, output_exceeded, disk_full, cancelled or
+    /// lost; or running
+    #[arg(long, value_name = "KIND")]
+    pub(crate) outcome: Option<String>,
+    /// Only runs with this label (may be given several times; all must be there)
+    #[arg(long, value_name = "K=V")]
+    pub(crate) label: Vec<String>,
+    /// Only runs that started at most so long ago
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) since: Option<String>,
+    /// At most so many runs
+    #[arg(long, value_name = "NUMBER", default_value = "50", allow_hyphen_values = true)]
+    pub(crate) limit: String,
+    /// Only runs that started before this one: the next page
+    #[arg(long, value_name = "RUN")]
+    pub(crate) before: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// The id of the run, or as much of its beginning as no other run has
+    #[arg(value_name = "RUN")]
+    pub(crate) run: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// The id of the run, or as much of its beginning as no other run has
+    #[arg(value_name = "RUN")]
+    pub(crate) run: String,
+    /// Only its standard output
+    #[arg(long, conflicts_with = "stderr")]
+    pub(crate) stdout: bool,
+    /// Only its standard error, which then goes to standard output
+    #[arg(long)]
+    pub(crate) stderr: bool,
 }
 
 /// Flags of `run`. The defaults of the limits are those of `glovebox_core::Limits`; a test compares them.
@@ -203,22 +276,43 @@ pub(crate) struct RunArgs {
     /// Fail when this layer of isolation is missing (may be given several times)
     #[arg(long, value_name = "LAYER", help_heading = "The run")]
     pub(crate) require_layer: Vec<String>,
+    /// Leave no record of the run
+    #[arg(long, help_heading = "The run")]
+    pub(crate) no_record: bool,
 }
 
 /// The whole command line, with a variable for every flag.
 pub(crate) fn command() -> clap::Command {
-    Cli::command().mut_args(with_variable).mut_subcommands(|verb| verb.mut_args(with_variable))
+    map_flags(Cli::command(), &|key, arg| with_variable(key, arg))
 }
 
-/// The variable of a flag: `--output-limit` is `GLOVEBOX_OUTPUT_LIMIT`.
-pub(crate) fn variable(flag: &str) -> String {
-    format!("GLOVEBOX_{}", flag.to_ascii_uppercase().replace('-', "_"))
+/// Changes every flag of the command line; `change` gets the flag's key first. The key is the flag's name, and below a
+/// verb of verbs also the name of that verb: `runs list --label` is `runs-label`, since `label` belongs to `run`.
+pub(crate) fn map_flags(command: clap::Command, change: &impl Fn(String, Arg) -> Arg) -> clap::Command {
+    let changed = |prefix: &str, arg: Arg| match arg.get_long() {
+        Some(long) => change(key(prefix, long), arg),
+        None => arg,
+    };
+    command.mut_args(|arg| changed("", arg)).mut_subcommands(|verb| {
+        let name = verb.get_name().to_owned();
+        let verb = verb.mut_args(|arg| changed("", arg));
+        verb.mut_subcommands(|below| below.mut_args(|arg| changed(&name, arg)))
+    })
 }
 
-fn with_variable(arg: Arg) -> Arg {
-    let Some(variable) = arg.get_long().map(variable) else { return arg };
+/// The key of a flag, by which a configuration file names it.
+pub(crate) fn key(prefix: &str, flag: &str) -> String {
+    if prefix.is_empty() { flag.to_owned() } else { format!("{prefix}-{flag}") }
+}
+
+/// The variable of a key: `output-limit` is `GLOVEBOX_OUTPUT_LIMIT`.
+pub(crate) fn variable(key: &str) -> String {
+    format!("GLOVEBOX_{}", key.to_ascii_uppercase().replace('-', "_"))
+}
+
+fn with_variable(key: String, arg: Arg) -> Arg {
     // The list of variables would make the help twice as long; its last lines state the rule instead.
-    let arg = arg.env(variable).hide_env(true);
+    let arg = arg.env(variable(&key)).hide_env(true);
     match arg.get_action() {
         ArgAction::SetTrue => arg.value_parser(BoolishValueParser::new()),
         _ => arg,
@@ -238,13 +332,19 @@ mod tests {
     fn every_flag_has_the_variable_of_its_name() {
         let command = command();
         let mut seen = 0;
-        for part in std::iter::once(&command).chain(command.get_subcommands()) {
+        let mut look = |part: &clap::Command, prefix: &str| {
             for arg in part.get_arguments() {
                 let Some(long) = arg.get_long() else { continue };
-                assert_eq!(arg.get_env().unwrap().to_str().unwrap(), variable(long));
+                assert_eq!(arg.get_env().unwrap().to_str().unwrap(), variable(&key(prefix, long)));
                 seen += 1;
             }
+        };
+        look(&command, "");
+        for verb in command.get_subcommands() {
+            look(verb, "");
+            verb.get_subcommands().for_each(|below| look(below, verb.get_name()));
         }
+        assert_eq!(variable(&key("runs", "label")), "GLOVEBOX_RUNS_LABEL");
         assert!(seen > 25, "only {seen} flags were looked at");
     }
 

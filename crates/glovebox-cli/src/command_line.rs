@@ -58,8 +58,7 @@ pub(crate) fn parse_with(args: Vec<OsString>, places: &Places) -> Result<Parsed>
         }
     };
     let cli = Cli::from_arg_matches(&matches).map_err(|error| usage(&error))?;
-    let of_verb = matches.subcommand().map(|(_, of_verb)| of_verb.clone());
-    let flags = Flags::new(of_verb.unwrap_or(matches), config);
+    let flags = Flags::new(&matches, config);
     Ok(Parsed::Line(Box::new(CommandLine { cli, flags, after_dashes })))
 }
 

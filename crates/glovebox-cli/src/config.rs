@@ -14,16 +14,29 @@ use clap::{Arg, ArgAction};
 use glovebox_core::{Error, ErrorCode, Result};
 use toml::{Table, Value};
 
+use crate::args::{key, map_flags};
+
 /// The name of a project's configuration file.
 const PROJECT_FILE: &str = "glovebox.toml";
 
 /// Keys whose values begin with a path of the host.
 const PATH_KEYS: [&str; 6] = ["workspace", "file", "mount", "env-file", "stdin", "data-dir"];
 
-/// Keys that let a sandbox reach more of the host. A project's file that sets one of them is named on standard error,
+/// Keys that let a sandbox reach more of the host, or a run leave no trace. A project's file that sets one of them is named on standard error,
 /// because the caller may not have read it.
-const OPENING_KEYS: [&str; 10] =
-    ["mount", "network", "secret", "workspace", "workspace-mode", "file", "env-file", "stdin", "user", "data-dir"];
+const OPENING_KEYS: [&str; 11] = [
+    "mount",
+    "network",
+    "secret",
+    "workspace",
+    "workspace-mode",
+    "file",
+    "env-file",
+    "stdin",
+    "user",
+    "data-dir",
+    "no-record",
+];
 
 /// Where configuration files are looked for.
 #[derive(Debug, Default)]
@@ -121,11 +134,10 @@ impl Config {
             let arg = find_flag(&command, key).ok_or_else(|| unknown_key(&setting.file, key))?;
             defaults.insert(key.as_str(), setting.texts(key, arg)?);
         }
-        let set = |arg: Arg| match arg.get_long().and_then(|long| defaults.get(long)) {
+        Ok(map_flags(command, &|key, arg| match defaults.get(key.as_str()) {
             Some(texts) => arg.default_values(texts.clone()),
             None => arg,
-        };
-        Ok(command.mut_args(&set).mut_subcommands(|verb| verb.mut_args(&set)))
+        }))
     }
 
     fn read(&mut self, file: &Path, from_project: bool) -> Result<()> {
@@ -204,11 +216,15 @@ fn scalar(value: &Value) -> Option<String> {
 }
 
 /// The flag of a key. A configuration file cannot name another one.
-fn find_flag<'a>(command: &'a clap::Command, key: &str) -> Option<&'a Arg> {
-    std::iter::once(command)
-        .chain(command.get_subcommands())
-        .flat_map(clap::Command::get_arguments)
-        .find(|arg| arg.get_long() == Some(key) && key != "config")
+fn find_flag<'a>(command: &'a clap::Command, wanted: &str) -> Option<&'a Arg> {
+    let named = |part: &'a clap::Command, prefix: &str| {
+        part.get_arguments().find(|arg| arg.get_long().is_some_and(|long| key(prefix, long) == wanted))
+    };
+    if wanted == "config" {
+        return None;
+    }
+    let below = |verb: &'a clap::Command| verb.get_subcommands().find_map(|part| named(part, verb.get_name()));
+    named(command, "").or_else(|| command.get_subcommands().find_map(|verb| named(verb, "").or_else(|| below(verb))))
 }
 
 fn unknown_key(file: &Path, key: &str) -> Error {

@@ -3,7 +3,10 @@
 use clap::{ArgMatches, parser::ValueSource};
 use glovebox_core::{Error, ErrorCode, Result};
 
-use crate::{args::variable, config::Config};
+use crate::{
+    args::{key, variable},
+    config::Config,
+};
 
 /// Where the value of a flag came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,13 +27,20 @@ pub(crate) enum Origin {
 #[derive(Debug)]
 pub(crate) struct Flags {
     matches: ArgMatches,
+    /// The verb of verbs that they are below, or nothing.
+    prefix: String,
     pub(crate) config: Config,
 }
 
 impl Flags {
-    /// The flags of the verb that `matches` belong to.
-    pub(crate) fn new(matches: ArgMatches, config: Config) -> Self {
-        Flags { matches, config }
+    /// The flags of the innermost verb of `matches`.
+    pub(crate) fn new(matches: &ArgMatches, config: Config) -> Self {
+        let (verb, of_verb) = matches.subcommand().unwrap_or(("", matches));
+        let (prefix, innermost) = match of_verb.subcommand() {
+            Some((_, below)) => (verb, below),
+            None => ("", of_verb),
+        };
+        Flags { matches: innermost.clone(), prefix: prefix.to_owned(), config }
     }
 
     /// Where the value of `flag` came from.
@@ -39,7 +49,7 @@ impl Flags {
         match self.matches.try_contains_id(&id).ok().and_then(|_| self.matches.value_source(&id)) {
             Some(ValueSource::CommandLine) => Origin::Flag,
             Some(ValueSource::EnvVariable) => Origin::Variable,
-            _ => match self.config.get(flag) {
+            _ => match self.config.get(&key(&self.prefix, flag)) {
                 Some(setting) if setting.from_project => Origin::ProjectFile,
                 Some(_) => Origin::TrustedFile,
                 None => Origin::Default,
@@ -75,8 +85,8 @@ impl Flags {
     fn with_origin(&self, flag: &str, error: Error) -> Error {
         let place = match self.origin(flag) {
             Origin::Flag | Origin::Default => return error,
-            Origin::Variable => format!("the value comes from the variable {}", variable(flag)),
-            Origin::ProjectFile | Origin::TrustedFile => match self.config.get(flag) {
+            Origin::Variable => format!("the value comes from the variable {}", variable(&key(&self.prefix, flag))),
+            Origin::ProjectFile | Origin::TrustedFile => match self.config.get(&key(&self.prefix, flag)) {
                 Some(setting) => format!("the value comes from {}", setting.file.display()),
                 None => return error,
             },

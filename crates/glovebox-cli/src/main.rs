@@ -16,6 +16,7 @@ mod report;
 mod request;
 mod signals;
 mod stdio;
+mod table;
 mod terminal;
 mod verbs;
 
@@ -65,6 +66,7 @@ fn dispatch(line: CommandLine, backend: Option<Result<NativeBackend>>) -> Result
     match cli.verb {
         None => verbs::help(),
         Some(args::Verb::Run(args)) => verbs::run::execute(&cli.globals, &args, &flags, after_dashes, backend),
+        Some(args::Verb::Runs(args)) => verbs::runs::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Gc) => verbs::gc::execute(&cli.globals, &flags),
         Some(args::Verb::Completions(args)) => verbs::completions::execute(&cli.globals, &args),
         Some(args::Verb::Man(args)) => verbs::man::execute(&cli.globals, &args),

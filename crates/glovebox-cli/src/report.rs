@@ -92,6 +92,17 @@ pub(crate) fn run(result: &RunResult, spec: &SandboxSpec, artifact_dir: &Path) {
     }
 }
 
+/// Says what Glovebox could not do for a run. The result document says it too, but the run's caller may not look there.
+pub(crate) fn warnings(result: &RunResult) {
+    for warning in &result.warnings {
+        let lost = if result.recorded { "" } else { "this run is not recorded: " };
+        say(&format!("warning: {lost}{} [{}]", warning.message, warning.code));
+        if let Some(hint) = &warning.hint {
+            say(&format!("hint: {hint}"));
+        }
+    }
+}
+
 /// Says what `--verbose` adds.
 pub(crate) fn details(result: &RunResult) {
     say(&format!("{} in {} on {}, image {}", result.run, result.sandbox, result.backend, result.image));
@@ -164,7 +175,7 @@ fn names(layers: &[Layer]) -> Vec<&'static str> {
     layers.iter().map(|layer| layer.as_str()).collect()
 }
 
-fn signal_name(signal: i32) -> &'static str {
+pub(crate) fn signal_name(signal: i32) -> &'static str {
     match signal {
         1 => " (SIGHUP)",
         2 => " (SIGINT)",
@@ -182,7 +193,7 @@ fn signal_name(signal: i32) -> &'static str {
 }
 
 /// A size as people write it: `64 MiB`, `1.5 GiB`.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     match UNITS.iter().find(|(_, shift)| bytes >= 1 << shift) {
         Some((unit, shift)) if bytes.is_multiple_of(1 << shift) => format!("{} {unit}", bytes >> shift),
@@ -192,7 +203,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// A duration as people write it: `1h30m`, `30s`, `500ms`.
-fn duration(duration: Duration) -> String {
+pub(crate) fn duration(duration: Duration) -> String {
     let mut rest = duration.as_millis();
     let mut text = String::new();
     for (unit, length) in [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)] {

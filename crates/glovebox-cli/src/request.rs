@@ -46,7 +46,7 @@ pub(crate) fn plan(
     request.artifacts = artifacts(args, flags)?;
     request.labels = labels(args, flags)?;
     request.spec = spec;
-    request.capture = if globals.json { Capture::Keep } else { Capture::Count };
+    request.capture = if globals.json || !args.no_record { Capture::Keep } else { Capture::Count };
     if args.terminal {
         request.command = terminal::with_terminal_type(request.command)?;
         request.terminal = Some(terminal::size()?);
@@ -161,7 +161,8 @@ mod tests {
         assert_eq!(plan.request.spec.limits, Limits::default());
         assert_eq!(plan.request.spec.user, User::default());
         assert_eq!(plan.request.spec.network, Network::None);
-        assert_eq!(plan.request.capture, Capture::Count);
+        assert_eq!(plan.request.capture, Capture::Keep);
+        assert_eq!(plan_of(&["--no-record", "--", "true"]).unwrap().request.capture, Capture::Count);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The caller's own terminal: its size, and raw mode while a program inside has it.
 
-use std::io::{IsTerminal, stdin};
+use std::io::{IsTerminal, stdin, stdout};
 
 use glovebox_core::{Command, EnvName, Error, ErrorCode, Result};
 use glovebox_engine::TerminalSize;
@@ -17,6 +17,12 @@ pub(crate) fn size() -> Result<TerminalSize> {
     // A terminal that does not know its size says 0; programs inside cope better with the classic one.
     let or = |value: u16, default: u16| if value == 0 { default } else { value };
     Ok(TerminalSize { rows: or(size.ws_row, 24), columns: or(size.ws_col, 80) })
+}
+
+/// The columns of the terminal that standard output is, if it is one.
+pub(crate) fn output_columns() -> Option<usize> {
+    let size = tcgetwinsize(stdout()).ok().filter(|size| size.ws_col > 0)?;
+    Some(size.ws_col.into())
 }
 
 /// Lets a command know what kind of terminal it has, unless the caller said something else.

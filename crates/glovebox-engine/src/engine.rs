@@ -69,12 +69,9 @@ impl Engine {
     /// The same as [`Engine::run`], as a stream of events. The sandbox is gone when [`Run::wait`] returns.
     pub async fn start(&self, mut request: RunRequest) -> Result<Run> {
         let sandbox = SandboxId::new();
-        // The row is there before the command starts; it is written while the sandbox is being made.
-        let (begun, entry) = tokio::join!(self.begin(sandbox, &request.spec), self.enter(sandbox, &request));
-        let (guard, channel) = match begun {
-            Ok(begun) => begun,
-            Err(error) => return Err(entry.forget_after(error).await),
-        };
+        let (guard, channel) = self.begin(sandbox, &request.spec).await?;
+        // Before the command starts, and while the sandbox is being made.
+        let entry = self.enter(sandbox, &request);
         let stdin = std::mem::take(&mut request.stdin);
         let ready = self.backend.ready(guard.id);
         let begin = begin::begin(&channel, &self.environment, &request, &stdin);
@@ -84,7 +81,7 @@ impl Engine {
         } else {
             match ready.await {
                 Ok(created) => (Ok(created), begin.await),
-                Err(error) => return Err(entry.forget_after(guard.end_after(error).await).await),
+                Err(error) => return Err(entry.forget_after(guard.end_after(error).await)),
             }
         };
         // When both failed, the sandbox's own failure is the one that explains.
@@ -94,14 +91,13 @@ impl Engine {
                 let lifetime = Lifetime::EndsWithRun(guard);
                 Ok(run::follow(self.clone(), place, request, stdin, begun, lifetime, entry))
             }
-            Err(error) => Err(entry.forget_after(guard.end_after(error).await).await),
+            Err(error) => Err(entry.forget_after(guard.end_after(error).await)),
         }
     }
 
-    /// Begins the row of a run, where there is a ledger.
-    async fn enter(&self, sandbox: SandboxId, request: &RunRequest) -> Entry {
-        let if_lost = |run| result::if_lost(run, sandbox, self.backend.name(), request);
-        Entry::begin(self.ledger.as_ref(), if_lost).await
+    /// Notes in the ledger, where there is one, that a run is under way.
+    fn enter(&self, sandbox: SandboxId, request: &RunRequest) -> Entry {
+        Entry::begin(self.ledger.as_ref(), |run| result::if_lost(run, sandbox, self.backend.name(), request))
     }
 
     /// Makes a sandbox that stays while the value lives.
@@ -164,14 +160,14 @@ impl Sandbox {
     /// Another run in this sandbox, as a stream of events.
     pub async fn start(&self, mut request: RunRequest) -> Result<Run> {
         let stdin = std::mem::take(&mut request.stdin);
-        let entry = self.engine.enter(self.place.id, &request).await;
+        let entry = self.engine.enter(self.place.id, &request);
         match begin::begin(&self.place.channel, &self.engine.environment, &request, &stdin).await {
             Ok(begun) => {
                 let lifetime = Lifetime::Stays(self.guard.clone());
                 let (engine, place) = (self.engine.clone(), self.place.clone());
                 Ok(run::follow(engine, place, request, stdin, begun, lifetime, entry))
             }
-            Err(error) => Err(entry.forget_after(error).await),
+            Err(error) => Err(entry.forget_after(error)),
         }
     }
 

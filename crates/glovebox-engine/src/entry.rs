@@ -7,7 +7,7 @@ use glovebox_ledger::{KeptContent, KeptFile, Ledger, Recording};
 
 use crate::contents::{self, BlobKeeper};
 
-/// The id of a run, and the row that is to be finished. Dropped unfinished, the run is lost.
+/// The id of a run, and the right to record it. Dropped without a word, the run is lost.
 pub(crate) struct Entry {
     pub(crate) run: RunId,
     recording: Option<Recording>,
@@ -15,21 +15,17 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Begins the row of a run, which must come before its command starts.
-    pub(crate) async fn begin(ledger: Option<&Ledger>, if_lost: impl FnOnce(RunId) -> RunResult) -> Entry {
+    /// Notes that a run is under way, which must come before its command starts.
+    pub(crate) fn begin(ledger: Option<&Ledger>, if_lost: impl FnOnce(RunId) -> RunResult) -> Entry {
         let run = RunId::new();
-        let recording = match ledger {
-            Some(ledger) => Some(ledger.begin(if_lost(run)).await),
-            None => None,
-        };
+        let recording = ledger.map(|ledger| ledger.begin(if_lost(run)));
         Entry { run, recording, ledger: ledger.cloned() }
     }
 
-    /// Takes the row of a run back whose command did not start, and gives the failure back.
-    pub(crate) async fn forget_after(self, error: Error) -> Error {
+    /// There was no run, because its command did not start. Gives the failure back.
+    pub(crate) fn forget_after(self, error: Error) -> Error {
         if let Some(recording) = self.recording {
-            // The first failure is the one that explains; a row that stays is a lost run.
-            let _ = recording.forget().await;
+            recording.forget();
         }
         error
     }

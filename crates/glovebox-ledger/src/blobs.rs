@@ -4,17 +4,16 @@
 //! one zstd frame. It is written under a temporary name in the same folder and then renamed, so a name that exists is a
 //! blob that was written to its end. Two writers of the same content rename the same bytes onto the same name.
 //!
-//! A writer holds a lock on its temporary file. The kernel lets go of it when the writer dies, however it dies, so a
-//! temporary file that can be locked has no writer and is swept.
+//! A writer holds a lock on its temporary file. One that can be locked has no writer any more and is swept.
 //!
 //! Nothing is synced to the disk, as with the rows of the ledger: a killed process loses nothing, and a power cut may take
 //! the last seconds. What it takes is noticed, because every read checks length and hash, and is made good, because a
 //! writer that finds its content stored already reads it before it believes it.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    fs::{self, DirBuilder, File},
     io::{self, ErrorKind, Read, Seek, SeekFrom, Write},
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     process,
     sync::atomic::{AtomicU64, Ordering},
@@ -25,7 +24,7 @@ use glovebox_core::{Error, ErrorCode, Result};
 use sha2::{Digest, Sha256};
 use zstd::stream::{read::Decoder, write::Encoder};
 
-use crate::Sha256Hash;
+use crate::{Sha256Hash, lock_file};
 
 /// Fast, and output of programs still shrinks to a quarter.
 const COMPRESSION: i32 = 1;
@@ -134,15 +133,12 @@ impl Writing {
         loop {
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
             let path = folder.join(format!("{TEMPORARY}{}-{number}", process::id()));
-            let file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+            match lock_file::create(&path) {
+                Ok(Some(file)) => return Ok(Writing { path, file, published: false }),
+                Ok(None) => {}
                 // Somebody with this number of process has died here, or lives in another namespace.
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
-                other => other?,
-            };
-            file.lock()?;
-            // A sweep may have been faster than the lock. What has no name any more is left to it.
-            if file.metadata()?.nlink() > 0 {
-                return Ok(Writing { path, file, published: false });
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
             }
         }
     }
@@ -189,19 +185,9 @@ impl Drop for Writing {
 
 /// Removes a temporary file whose writer is gone.
 fn sweep_one(path: &Path) -> io::Result<bool> {
-    let file = match File::open(path) {
-        // Its writer has just finished.
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        other => other?,
-    };
-    match file.try_lock() {
-        Err(TryLockError::WouldBlock) => return Ok(false),
-        Err(TryLockError::Error(error)) => return Err(error),
-        Ok(()) => {}
-    }
-    match fs::remove_file(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        removed => removed.map(|()| true),
+    match lock_file::take_over(path)? {
+        Some(_locked) => fs::remove_file(path).map(|()| true),
+        None => Ok(false),
     }
 }
 

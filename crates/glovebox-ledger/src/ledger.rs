@@ -1,12 +1,13 @@
 //! The ledger itself: how runs get into it.
 //!
-//! Theory of operation. A row is begun before the command starts and says what a lost run would say. It is finished, with
-//! all its files, in one transaction. Between the two an [`Owner`] shows that somebody will finish it; a reader that
-//! finds a row without an owner marks it as lost. So a process that dies at any moment leaves no row, a row that becomes
-//! a lost run, or a finished row, and never a part of one. SQL triggers refuse every change of a finished row.
+//! Theory of operation. A run is noted as under way before its command starts, in a file that its process keeps locked
+//! and that holds the document of a lost run. When the run is over, its row and its files are written in one transaction,
+//! and the note is removed. A reader that finds a note without a process writes the row of a lost run. So a process that
+//! dies at any moment leaves nothing, a lost run, or a finished one, and never a part of one. Triggers of the database
+//! refuse every change of a row.
 //!
-//! SQLite is opened when it is first needed, which for a run is while its sandbox is being made. The connection is left
-//! open: closing the last one would copy the write-ahead log and wait for the disk, at the end of every run.
+//! SQLite is opened while the sandbox is being made. The connection is left open: closing the last one would copy the
+//! write-ahead log and wait for the disk, at the end of every run.
 
 use std::{
     fs::{self, File},
@@ -16,10 +17,11 @@ use std::{
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use glovebox_core::{Error, ErrorCode, OutputRecord, Result, RunId, RunResult};
+use jiff::Timestamp;
 use sqlx::{Connection, SqliteConnection, query};
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::{Blob, Blobs, Sha256Hash, document, owner::Owner, store};
+use crate::{Blob, Blobs, Sha256Hash, document, store, under_way::Owner};
 
 /// Content up to this size is stored in the row of its file: a file of its own would cost more than it saves.
 const SMALL: u64 = 16 * 1024;
@@ -69,34 +71,21 @@ impl Ledger {
         Blobs::open(self.inner.folder.join("blobs"))
     }
 
-    /// Begins the row of a run, before its command starts. `if_lost` is the result that the run has when nobody is left
-    /// to finish it.
+    /// Notes that a run is under way, before its command starts. `if_lost` is the result that the run has when nobody is
+    /// left to finish it. Must be called within a tokio runtime.
     ///
-    /// A row that cannot be begun is no reason not to run: [`Recording::finish`] tries again and says why it failed.
-    pub async fn begin(&self, mut if_lost: RunResult) -> Recording {
+    /// A run that cannot be noted is run all the same: [`Recording::finish`] says when it cannot be recorded either.
+    pub fn begin(&self, mut if_lost: RunResult) -> Recording {
         let run = if_lost.run;
-        let owner = Owner::take(&self.running(), run).ok();
-        if owner.is_some() {
-            // Without an owner the row would be taken for a lost one.
-            let _ = self.insert_begun(&mut if_lost).await;
-        }
-        Recording { ledger: self.clone(), run, _owner: owner }
+        let document = document::without_output(&mut if_lost).ok();
+        let owner = document.and_then(|document| Owner::begin(&self.under_way(), run, &document).ok());
+        // What fails now fails again when the run is over, and is said then.
+        let ledger = self.clone();
+        tokio::spawn(async move { ledger.connection().await.map(drop) });
+        Recording { ledger: self.clone(), run, owner }
     }
 
-    async fn insert_begun(&self, if_lost: &mut RunResult) -> Result<()> {
-        let document = document::without_output(if_lost)?;
-        let mut connection = self.connection().await?;
-        query("INSERT INTO runs (run, outcome, started_at, document) VALUES (?, 'running', ?, ?)")
-            .bind(if_lost.run.to_string())
-            .bind(if_lost.started_at.as_microsecond())
-            .bind(document)
-            .execute(connection.get()?)
-            .await
-            .map_err(|error| self.failed(error))?;
-        Ok(())
-    }
-
-    pub(crate) fn running(&self) -> PathBuf {
+    pub(crate) fn under_way(&self) -> PathBuf {
         self.inner.folder.join("running")
     }
 
@@ -127,68 +116,104 @@ impl Opened<'_> {
     }
 }
 
-/// The right to finish the row of one run. Dropped unfinished, the run is lost.
+/// The right to record one run. Dropped without a word, the run is lost.
 pub struct Recording {
     ledger: Ledger,
     run: RunId,
-    _owner: Option<Owner>,
+    owner: Option<Owner>,
 }
 
 impl Recording {
     /// Writes the finished run with its output and files, whole or not at all. Its secrets must be masked already.
     pub async fn finish(self, result: &mut RunResult, kept: Vec<KeptFile>) -> Result<()> {
+        let written = self.write(result, kept).await;
+        // Also after a failure, of which the caller is told: a run that is known to have finished is not a lost one.
+        self.forget();
+        written
+    }
+
+    async fn write(&self, result: &mut RunResult, kept: Vec<KeptFile>) -> Result<()> {
         let document = document::without_output(result)?;
         let stdout = KeptFile { name: "stdout".into(), content: KeptContent::Bytes(content(&result.stdout)?) };
         let stderr = KeptFile { name: "stderr".into(), content: KeptContent::Bytes(content(&result.stderr)?) };
         let files = self.ledger.store_all([stdout, stderr].into_iter().chain(kept).collect()).await?;
-        let mut connection = self.ledger.connection().await?;
-        let written = self.write(connection.get()?, result, document, files).await;
-        written.map_err(|error| self.ledger.failed(error))
+        let row = Ended { run: self.run, outcome: result.outcome.kind(), started_at: result.started_at, document };
+        self.ledger.insert(&row, &files).await
     }
 
-    async fn write(
-        &self,
-        connection: &mut SqliteConnection,
-        result: &RunResult,
-        document: String,
-        files: Vec<Stored>,
-    ) -> sqlx::Result<()> {
-        let run = self.run.to_string();
-        let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
-        for file in files {
-            query("INSERT INTO files (run, name, sha256, bytes, content) VALUES (?, ?, ?, ?, ?)")
-                .bind(&run)
-                .bind(file.name)
-                .bind(file.sha256.to_string())
-                .bind(file.bytes as i64)
-                .bind(file.content)
-                .execute(&mut *transaction)
-                .await?;
+    /// There is nothing to record: the command never started.
+    pub fn forget(self) {
+        if let Some(owner) = self.owner {
+            owner.end();
         }
-        // The row is new where it could not be begun.
-        query(
-            "INSERT INTO runs (run, outcome, started_at, document) VALUES (?, ?, ?, ?) ON CONFLICT (run) DO UPDATE \
-             SET outcome = excluded.outcome, started_at = excluded.started_at, document = excluded.document",
-        )
-        .bind(&run)
-        .bind(result.outcome.kind())
-        .bind(result.started_at.as_microsecond())
-        .bind(document)
-        .execute(&mut *transaction)
-        .await?;
-        transaction.commit().await
+    }
+}
+
+/// A run that is over, on its way into a row.
+pub(crate) struct Ended {
+    pub(crate) run: RunId,
+    pub(crate) outcome: &'static str,
+    pub(crate) started_at: Timestamp,
+    pub(crate) document: String,
+}
+
+impl Ledger {
+    async fn insert(&self, row: &Ended, files: &[Stored]) -> Result<()> {
+        let mut connection = self.connection().await?;
+        let connection = connection.get()?;
+        let written = async {
+            if files.is_empty() {
+                return insert_row(connection, row).await;
+            }
+            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+            for file in files {
+                insert_file(&mut transaction, row.run, file).await?;
+            }
+            insert_row(&mut transaction, row).await?;
+            transaction.commit().await
+        };
+        written.await.map_err(|error| self.failed(error))
     }
 
-    /// Removes the row of a run whose command never started: there was no run.
-    pub async fn forget(self) -> Result<()> {
-        let mut connection = self.ledger.connection().await?;
-        query("DELETE FROM runs WHERE run = ? AND outcome = 'running'")
-            .bind(self.run.to_string())
-            .execute(connection.get()?)
-            .await
-            .map_err(|error| self.ledger.failed(error))?;
+    /// Writes the row of a run that nobody is left to finish, unless it was finished just before its process died.
+    pub(crate) async fn insert_lost(&self, row: &Ended) -> Result<()> {
+        let mut connection = self.connection().await?;
+        query(
+            "INSERT INTO runs (run, outcome, started_at, document) SELECT ?1, ?2, ?3, ?4 \
+             WHERE NOT EXISTS (SELECT 1 FROM runs WHERE run = ?1)",
+        )
+        .bind(row.run.to_string())
+        .bind(row.outcome)
+        .bind(row.started_at.as_microsecond())
+        .bind(&row.document)
+        .execute(connection.get()?)
+        .await
+        .map_err(|error| self.failed(error))?;
         Ok(())
     }
+}
+
+async fn insert_row(connection: &mut SqliteConnection, row: &Ended) -> sqlx::Result<()> {
+    query("INSERT INTO runs (run, outcome, started_at, document) VALUES (?, ?, ?, ?)")
+        .bind(row.run.to_string())
+        .bind(row.outcome)
+        .bind(row.started_at.as_microsecond())
+        .bind(&row.document)
+        .execute(connection)
+        .await
+        .map(drop)
+}
+
+async fn insert_file(connection: &mut SqliteConnection, run: RunId, file: &Stored) -> sqlx::Result<()> {
+    query("INSERT INTO files (run, name, sha256, bytes, content) VALUES (?, ?, ?, ?, ?)")
+        .bind(run.to_string())
+        .bind(&file.name)
+        .bind(file.sha256.to_string())
+        .bind(file.bytes as i64)
+        .bind(file.content.as_deref())
+        .execute(connection)
+        .await
+        .map(drop)
 }
 
 /// A file on its way into a row.
@@ -213,8 +238,9 @@ impl Ledger {
     /// Stores what is large among the blobs, away from the thread that serves other runs. An empty stream is no file.
     async fn store_all(&self, mut kept: Vec<KeptFile>) -> Result<Vec<Stored>> {
         kept.retain(|file| !matches!(&file.content, KeptContent::Bytes(bytes) if bytes.is_empty()));
-        if kept.is_empty() {
-            return Ok(Vec::new());
+        let small = |file: &KeptFile| matches!(&file.content, KeptContent::Bytes(bytes) if bytes.len() as u64 <= SMALL);
+        if kept.iter().all(small) {
+            return kept.into_iter().map(|file| self.store(file)).collect();
         }
         let ledger = self.clone();
         let storing = tokio::task::spawn_blocking(move || kept.into_iter().map(|file| ledger.store(file)).collect());

@@ -4,7 +4,7 @@
 //! # async fn example(if_lost: glovebox_core::RunResult, mut result: glovebox_core::RunResult) -> glovebox_core::Result<()> {
 //! use glovebox_ledger::{Filter, Ledger};
 //! let ledger = Ledger::below("/var/lib/glovebox");
-//! let recording = ledger.begin(if_lost).await;
+//! let recording = ledger.begin(if_lost);
 //! // The command runs.
 //! recording.finish(&mut result, Vec::new()).await?;
 //! let newest = ledger.list(&Filter::default()).await?;
@@ -13,15 +13,16 @@
 //!
 //! On disk, below the data folder: `ledger.db` with a row for each run, `blobs/` with what is large, and `running/` with a
 //! locked file for each run under way. Where to read first: `ledger` writes runs, `read` finds them again, `blobs` stores
-//! bytes by their hash, `owner` tells the living from the lost.
+//! bytes by their hash, `under_way` tells the living from the lost.
 
 mod blobs;
 mod document;
 mod hash;
 mod ledger;
-mod owner;
+mod lock_file;
 mod read;
 mod store;
+mod under_way;
 
 pub use blobs::{Blob, BlobReader, Blobs};
 pub use hash::{ParseHashError, Sha256Hash};

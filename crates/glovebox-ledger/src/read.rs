@@ -1,16 +1,23 @@
 //! How runs are found again.
 
-use std::{collections::BTreeMap, io::Read};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    io::{Cursor, Read},
+};
 
-use glovebox_core::{Error, ErrorCode, Outcome, OutputRecord, Result, RunId, SandboxId, Usage};
+use glovebox_core::{
+    Error, ErrorCode, Outcome, OutputRecord, Result, RunId, SandboxId, Usage, WorkspaceMode, WorkspaceRecord,
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use sqlx::{Row, SqliteConnection, query, query_scalar, sqlite::SqliteRow};
+use sqlx::{query_as, query_scalar};
 
 use crate::{
-    Ledger, Sha256Hash,
+    Ledger, ParseHashError,
     document::{Object, unreadable},
-    owner,
+    ledger::Ended,
+    under_way::{self, Noted},
 };
 
 /// Which runs to list. The default is the newest 50.
@@ -53,6 +60,9 @@ pub struct Summary {
     pub labels: BTreeMap<String, String>,
     /// What ran.
     pub command: ListedCommand,
+    /// The host's folder under the working directory, if any.
+    #[serde(default)]
+    pub workspace: Option<WorkspaceRecord>,
     /// How it ended; nothing while it is under way.
     pub outcome: Option<Outcome>,
     /// When it started.
@@ -100,14 +110,31 @@ impl Stream {
 impl Ledger {
     /// Lists runs.
     pub async fn list(&self, filter: &Filter) -> Result<Listed> {
-        if !self.is_there() {
-            return Ok(Listed { runs: Vec::new(), next: None });
+        let under_way = self.settle().await?;
+        let mut runs = Vec::new();
+        for noted in under_way {
+            let mut run: Summary = serde_json::from_str(&noted.if_lost.text()?).map_err(unreadable)?;
+            (run.outcome, run.duration_ms) = (None, None);
+            if filter.fits(&run) {
+                runs.push(run);
+            }
         }
+        if self.is_there() {
+            runs.extend(self.ended(filter).await?);
+        }
+        runs.sort_by_key(|run| Reverse(run.run));
+        let more = runs.len() > filter.limit as usize;
+        runs.truncate(filter.limit as usize);
+        let next = runs.last().filter(|_| more).map(|last| last.run);
+        Ok(Listed { runs, next })
+    }
+
+    /// The newest runs that are over and fit, one more than asked for: it tells whether there is another page.
+    async fn ended(&self, filter: &Filter) -> Result<Vec<Summary>> {
         let labels = serde_json::to_string(&filter.labels).map_err(unreadable)?;
         let mut connection = self.connection().await?;
-        self.mark_lost(connection.get()?).await?;
-        let rows = query(
-            "SELECT outcome, document FROM runs WHERE (?1 IS NULL OR run < ?1) AND (?2 IS NULL OR outcome = ?2) \
+        let documents: Vec<String> = query_scalar(
+            "SELECT document FROM runs WHERE (?1 IS NULL OR run < ?1) AND (?2 IS NULL OR outcome = ?2) \
              AND (?3 IS NULL OR started_at >= ?3) AND NOT EXISTS (SELECT 1 FROM json_each(?4) AS wanted \
              WHERE NOT EXISTS (SELECT 1 FROM json_each(document, '$.labels') AS has WHERE has.key = wanted.key \
              AND has.value = wanted.value)) AND (?5 IS NULL OR (json_extract(document, '$.workspace.path') = ?5 \
@@ -118,51 +145,44 @@ impl Ledger {
         .bind(filter.since.map(Timestamp::as_microsecond))
         .bind(labels)
         .bind(filter.workspace.as_deref())
-        // One more than asked for tells whether there is another page.
         .bind(i64::from(filter.limit) + 1)
         .fetch_all(connection.get()?)
         .await
         .map_err(|error| self.failed(error))?;
-        let mut runs = rows.iter().map(|row| self.summary(row)).collect::<Result<Vec<_>>>()?;
-        let more = runs.len() > filter.limit as usize;
-        runs.truncate(filter.limit as usize);
-        let next = runs.last().filter(|_| more).map(|last| last.run);
-        Ok(Listed { runs, next })
-    }
-
-    fn summary(&self, row: &SqliteRow) -> Result<Summary> {
-        let get = |column| row.try_get::<&str, _>(column).map_err(|error| self.failed(error));
-        let mut summary: Summary = serde_json::from_str(get("document")?).map_err(unreadable)?;
-        match get("outcome")? {
-            "running" => (summary.outcome, summary.duration_ms) = (None, None),
-            "lost" => summary.duration_ms = None,
-            _ => {}
-        }
-        Ok(summary)
+        let summary = |document: &String| {
+            let mut run: Summary = serde_json::from_str(document).map_err(unreadable)?;
+            if run.outcome == Some(Outcome::Lost) {
+                run.duration_ms = None;
+            }
+            Ok(run)
+        };
+        documents.iter().map(summary).collect()
     }
 
     /// Finds the run whose id is, or begins with, a text; the prefix `run_` may be left out.
     pub async fn find(&self, text: &str) -> Result<RunId> {
-        let not_found = || {
-            let message = format!("there is no run {text:?} in the ledger");
-            Error::new(ErrorCode::RunNotFound, message).hint("glovebox runs list shows the runs that are there")
-        };
         let begins = text.strip_prefix("run_").unwrap_or(text).to_ascii_uppercase();
-        if begins.is_empty() || !begins.bytes().all(|byte| byte.is_ascii_alphanumeric()) || !self.is_there() {
-            return Err(not_found());
+        if begins.is_empty() || !begins.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return Err(not_found(text));
         }
-        let mut connection = self.connection().await?;
-        let found: Vec<String> = query_scalar("SELECT run FROM runs WHERE run >= ?1 AND run < ?1 || '~' LIMIT 2")
-            .bind(format!("run_{begins}"))
-            .fetch_all(connection.get()?)
-            .await
-            .map_err(|error| self.failed(error))?;
-        match &found[..] {
-            [run] => run.parse().map_err(|error| {
+        let begins = format!("run_{begins}");
+        let mut found: BTreeSet<String> = self.settle().await?.iter().map(|noted| noted.run.to_string()).collect();
+        found.retain(|run| run.starts_with(&begins));
+        if self.is_there() {
+            let mut connection = self.connection().await?;
+            let rows: Vec<String> = query_scalar("SELECT run FROM runs WHERE run >= ?1 AND run < ?1 || '~' LIMIT 2")
+                .bind(begins)
+                .fetch_all(connection.get()?)
+                .await
+                .map_err(|error| self.failed(error))?;
+            found.extend(rows);
+        }
+        match (found.pop_first(), found.pop_first()) {
+            (Some(run), None) => run.parse().map_err(|error| {
                 Error::new(ErrorCode::LedgerDamaged, "the ledger holds a run with a wrong id").because(error)
             }),
-            [] => Err(not_found()),
-            _ => {
+            (None, _) => Err(not_found(text)),
+            (Some(_), Some(_)) => {
                 let message = format!("the id {text:?} stands for several runs");
                 Err(Error::new(ErrorCode::AmbiguousId, message).hint("write more of its characters"))
             }
@@ -171,20 +191,23 @@ impl Ledger {
 
     /// The result document of a run, as the run gave it. While the run is under way its outcome is null.
     pub async fn document(&self, run: RunId) -> Result<String> {
+        if let Some(mut noted) = self.settle().await?.into_iter().find(|noted| noted.run == run) {
+            noted.if_lost.set("outcome", &None::<Outcome>)?;
+            return self.with_output(run, noted.if_lost).await;
+        }
         let mut connection = self.connection().await?;
-        self.mark_lost(connection.get()?).await?;
-        let row = query("SELECT outcome, document FROM runs WHERE run = ?")
+        let document: Option<String> = query_scalar("SELECT document FROM runs WHERE run = ?")
             .bind(run.to_string())
             .fetch_optional(connection.get()?)
             .await
-            .map_err(|error| self.failed(error))?
-            .ok_or_else(|| Error::new(ErrorCode::RunNotFound, format!("there is no run {run} in the ledger")))?;
+            .map_err(|error| self.failed(error))?;
         drop(connection);
-        let get = |column| row.try_get::<&str, _>(column).map_err(|error| self.failed(error));
-        let mut document = Object::parse(get("document")?)?;
-        if get("outcome")? == "running" {
-            document.set("outcome", &None::<Outcome>)?;
-        }
+        let document = document.ok_or_else(|| not_found(&run.to_string()))?;
+        self.with_output(run, Object::parse(&document)?).await
+    }
+
+    /// Puts the bytes of the streams back into a document.
+    async fn with_output(&self, run: RunId, mut document: Object) -> Result<String> {
         for stream in [Stream::Stdout, Stream::Stderr] {
             if let Some(record) = document.get::<OutputRecord>(stream.name())? {
                 let content = self.output(run, stream).await?;
@@ -208,44 +231,62 @@ impl Ledger {
     /// A file of a run by its name in an export, such as `artifacts/outputs/a.png`.
     pub async fn file(&self, run: RunId, name: &str) -> Result<Option<Box<dyn Read + Send>>> {
         let mut connection = self.connection().await?;
-        let row = query("SELECT sha256, content FROM files WHERE run = ? AND name = ?")
-            .bind(run.to_string())
-            .bind(name)
-            .fetch_optional(connection.get()?)
-            .await
-            .map_err(|error| self.failed(error))?;
-        let Some(row) = row else { return Ok(None) };
-        let content: Option<Vec<u8>> = row.try_get("content").map_err(|error| self.failed(error))?;
-        if let Some(content) = content {
-            return Ok(Some(Box::new(std::io::Cursor::new(content))));
-        }
-        let sha256: &str = row.try_get("sha256").map_err(|error| self.failed(error))?;
-        let sha256: Sha256Hash = sha256.parse().map_err(|error| {
-            Error::new(ErrorCode::LedgerDamaged, format!("the file {name} of {run} has no hash")).because(error)
-        })?;
-        Ok(Some(Box::new(self.blobs()?.open_blob(&sha256)?)))
-    }
-
-    /// Marks the runs under way that nobody is left to finish.
-    async fn mark_lost(&self, connection: &mut SqliteConnection) -> Result<()> {
-        let under_way: Vec<String> = query_scalar("SELECT run FROM runs WHERE outcome = 'running'")
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(|error| self.failed(error))?;
-        for run in under_way {
-            let gone = owner::is_gone(&self.running(), &run).map_err(|error| {
-                Error::new(ErrorCode::LedgerUnavailable, format!("cannot tell whether {run} is under way"))
-                    .because(error)
-            })?;
-            if gone {
-                // The owner may have finished it since it was listed; then there is nothing to mark.
-                query("UPDATE runs SET outcome = 'lost' WHERE run = ? AND outcome = 'running'")
-                    .bind(&run)
-                    .execute(&mut *connection)
-                    .await
-                    .map_err(|error| self.failed(error))?;
+        let row: Option<(String, Option<Vec<u8>>)> =
+            query_as("SELECT sha256, content FROM files WHERE run = ? AND name = ?")
+                .bind(run.to_string())
+                .bind(name)
+                .fetch_optional(connection.get()?)
+                .await
+                .map_err(|error| self.failed(error))?;
+        match row {
+            None => Ok(None),
+            Some((_, Some(content))) => Ok(Some(Box::new(Cursor::new(content)))),
+            Some((sha256, None)) => {
+                let sha256 = sha256.parse().map_err(|error: ParseHashError| {
+                    Error::new(ErrorCode::LedgerDamaged, format!("the file {name} of {run} has no hash")).because(error)
+                })?;
+                Ok(Some(Box::new(self.blobs()?.open_blob(&sha256)?)))
             }
         }
-        Ok(())
     }
+
+    /// The runs under way. For those that nobody is left to finish the row of a lost run is written first.
+    async fn settle(&self) -> Result<Vec<Noted>> {
+        let noted = under_way::all(&self.under_way()).map_err(|error| {
+            Error::new(ErrorCode::LedgerUnavailable, "cannot tell which runs are under way").because(error)
+        })?;
+        let mut living = Vec::new();
+        for mut noted in noted {
+            let Some(owner) = noted.abandoned.take() else {
+                living.push(noted);
+                continue;
+            };
+            if let Some(started_at) = noted.if_lost.get("started_at")? {
+                let document = noted.if_lost.text()?;
+                self.insert_lost(&Ended { run: noted.run, outcome: Outcome::Lost.kind(), started_at, document })
+                    .await?;
+            }
+            owner.end();
+        }
+        Ok(living)
+    }
+}
+
+impl Filter {
+    /// Whether a run under way is to be listed. For the others the database knows.
+    fn fits(&self, run: &Summary) -> bool {
+        self.outcome.as_deref().is_none_or(|kind| kind == "running")
+            && self.labels.iter().all(|(key, value)| run.labels.get(key) == Some(value))
+            && self.since.is_none_or(|since| run.started_at >= since)
+            && self.before.is_none_or(|before| run.run < before)
+            && self.workspace.as_ref().is_none_or(|path| {
+                let overlay = |at: &WorkspaceRecord| at.path == *path && at.mode == WorkspaceMode::Overlay;
+                run.workspace.as_ref().is_some_and(overlay)
+            })
+    }
+}
+
+fn not_found(text: &str) -> Error {
+    let message = format!("there is no run {text:?} in the ledger");
+    Error::new(ErrorCode::RunNotFound, message).hint("glovebox runs list shows the runs that are there")
 }

@@ -4,13 +4,13 @@ use std::{
     fs::{DirBuilder, OpenOptions},
     io,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::Path,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
 use glovebox_core::{Error, ErrorCode, Result};
 use sqlx::{
-    ConnectOptions, Connection, Executor, SqliteConnection, query, query_scalar,
+    AssertSqlSafe, ConnectOptions, Connection, Executor, SqliteConnection, query, query_scalar,
     sqlite::{SqliteConnectOptions, SqliteSynchronous},
 };
 use tokio::time::{Instant, sleep};
@@ -19,6 +19,9 @@ use tokio::time::{Instant, sleep};
 const STEPS: [&str; 1] = [include_str!("schema.sql")];
 /// How long another writer is waited for. One takes much less than a millisecond.
 const BUSY: Duration = Duration::from_secs(2);
+/// How long the write-ahead log may be when the file is opened, else it is emptied then. Whoever opens the file alone
+/// reads the whole log, which for runs one after the other is everybody; each run adds about 10 KiB to it.
+const LOG_BYTES: u64 = 200 * 1024;
 const SQLITE_BUSY: i32 = 5;
 
 /// Opens the file, and makes it first when it is not there.
@@ -43,7 +46,24 @@ pub(crate) async fn open(file: &Path) -> Result<SqliteConnection> {
     if version < newest {
         bring_up_to_date(&mut connection).await.map_err(|error| failed(file, error))?;
     }
+    if log_of(file).metadata().is_ok_and(|log| log.len() > LOG_BYTES) {
+        empty_log(&mut connection).await.map_err(|error| failed(file, error))?;
+    }
     Ok(connection)
+}
+
+fn log_of(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
+/// Copies the write-ahead log into the file and empties it, unless somebody uses it right now. SQLite itself does this
+/// only for a process that writes again afterwards.
+async fn empty_log(connection: &mut SqliteConnection) -> sqlx::Result<()> {
+    let wait = BUSY.as_millis();
+    let statements = format!("PRAGMA busy_timeout = 0; PRAGMA wal_checkpoint(TRUNCATE); PRAGMA busy_timeout = {wait}");
+    connection.execute(AssertSqlSafe(statements)).await.map(drop)
 }
 
 /// Output of programs is nobody else's business. The files that SQLite makes beside this one take its permissions.
@@ -58,7 +78,7 @@ fn make_private(file: &Path) -> io::Result<()> {
 }
 
 async fn version(connection: &mut SqliteConnection) -> sqlx::Result<i64> {
-    query_scalar("SELECT user_version FROM pragma_user_version").fetch_one(connection).await
+    query_scalar("PRAGMA user_version").fetch_one(connection).await
 }
 
 async fn bring_up_to_date(connection: &mut SqliteConnection) -> sqlx::Result<()> {

@@ -40,6 +40,7 @@ fn printed(glovebox: &Path, line: &str) -> Result<String> {
     let output = Command::new("bash")
         .args(["-c", &format!("{{ {line}; }} 2>&1")])
         .env("PATH", path)
+        .env("GLOVEBOX_NO_RECORD", "true")
         .current_dir(tree::root())
         .output()
         .context("cannot start bash")?;

@@ -28,10 +28,17 @@ fn write_pages(dir: &Path) -> io::Result<Vec<String>> {
     let mut command = args::command();
     command.build();
     let mut pages = vec![write_page(dir, &command, "glovebox".to_owned())?];
-    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help") {
-        pages.push(write_page(dir, verb, format!("glovebox-{}", verb.get_name()))?);
-    }
+    write_pages_below(dir, &command, "glovebox", &mut pages)?;
     Ok(pages)
+}
+
+fn write_pages_below(dir: &Path, command: &clap::Command, name: &str, pages: &mut Vec<String>) -> io::Result<()> {
+    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help") {
+        let name = format!("{name}-{}", verb.get_name());
+        pages.push(write_page(dir, verb, name.clone())?);
+        write_pages_below(dir, verb, &name, pages)?;
+    }
+    Ok(())
 }
 
 fn write_page(dir: &Path, command: &clap::Command, name: String) -> io::Result<String> {

@@ -4,10 +4,18 @@ pub(crate) mod completions;
 pub(crate) mod gc;
 pub(crate) mod man;
 pub(crate) mod run;
+pub(crate) mod runs;
+
+use std::path::PathBuf;
 
 use glovebox_core::{Error, ErrorCode, Result};
 
-use crate::{args, flags::Flags};
+use tokio::runtime::Runtime;
+
+use crate::{
+    args::{self, Globals},
+    flags::Flags,
+};
 
 /// Backends that the contract knows.
 const BACKENDS: [&str; 4] = ["native", "docker", "kubernetes", "local"];
@@ -29,4 +37,25 @@ fn require_native(backend: &str, flags: &Flags) -> Result<()> {
         }
         other => Err(flags.wrong("backend", other, "expected native, docker, kubernetes or local")),
     }
+}
+
+/// One thread is all that a command line needs.
+fn runtime() -> Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::new(ErrorCode::Internal, "cannot start the runtime").because(error))
+}
+
+/// Where the ledger and artifacts are.
+fn data_dir(globals: &Globals) -> PathBuf {
+    if let Some(dir) = &globals.data_dir {
+        return std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
+    }
+    if rustix::process::geteuid().is_root() {
+        return PathBuf::from("/var/lib/glovebox");
+    }
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let data_home = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
+    data_home.unwrap_or_else(|| PathBuf::from("/var/tmp")).join("glovebox")
 }

@@ -1,19 +1,13 @@
 //! `glovebox run`: one run in a fresh sandbox that is gone afterwards.
 
-use std::{
-    ffi::OsString,
-    io::IsTerminal,
-    path::{Path, PathBuf},
-    pin::pin,
-    sync::Arc,
-    time::Duration,
-};
+use std::{ffi::OsString, io::IsTerminal, path::Path, pin::pin, sync::Arc, time::Duration};
 
 use glovebox_core::{Error, ErrorCode, Network, Outcome, Result, RunResult, SandboxSpec};
 use glovebox_engine::{Engine, Event, Run, RunRequest};
+use glovebox_ledger::Ledger;
 use glovebox_native::NativeBackend;
 
-use super::require_native;
+use super::{data_dir, require_native, runtime};
 use crate::{
     args::{Globals, RunArgs},
     flags::{Flags, Origin},
@@ -41,17 +35,18 @@ pub(crate) fn execute(
     let Plan { request, language, left_behind } = request::plan(globals, args, flags, after_dashes)?;
     say_what_files_set(globals, flags);
     let backend = backend.unwrap_or_else(NativeBackend::start)?;
-    let engine = Engine::new(Arc::new(backend)).with_data_dir(data_dir(globals));
+    let data_dir = data_dir(globals);
+    let mut engine = Engine::new(Arc::new(backend)).with_data_dir(&data_dir);
+    if !args.no_record {
+        engine = engine.with_ledger(Ledger::below(data_dir));
+    }
     let (argv, spec) = (request.command.argv.clone(), request.spec.clone());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Error::new(ErrorCode::Internal, "cannot start the runtime").because(error))?;
-    let Finished { result, stderr_tail } = match runtime.block_on(drive(&engine, request, globals.json)) {
+    let Finished { result, stderr_tail } = match runtime()?.block_on(drive(&engine, request, globals.json)) {
         Ok(Some(finished)) => finished,
         Ok(None) => return Ok(Outcome::Cancelled.exit_code()),
         Err(error) => return Err(explain_not_found(error, language.map(|l| (l.name, l.package)), &argv)),
     };
+    report::warnings(&result);
     if globals.json {
         report::document(&result)?;
     } else {
@@ -59,6 +54,8 @@ pub(crate) fn execute(
         hint_at_workspace(&result, &stderr_tail, left_behind.as_deref());
         hint_at_network(&result, &stderr_tail, &spec);
     }
+    // Closing the ledger would wait for the disk; the end of this process closes it as well.
+    std::mem::forget(engine);
     Ok(result.outcome.exit_code())
 }
 
@@ -178,18 +175,6 @@ fn follow_terminal(run: &Run) -> Result<RawMode> {
 fn keep_tail(tail: &mut Vec<u8>, bytes: &[u8]) {
     tail.extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]);
     tail.drain(..tail.len().saturating_sub(TAIL_BYTES));
-}
-
-fn data_dir(globals: &Globals) -> PathBuf {
-    if let Some(dir) = &globals.data_dir {
-        return std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
-    }
-    if rustix::process::geteuid().is_root() {
-        return PathBuf::from("/var/lib/glovebox");
-    }
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let data_home = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
-    data_home.unwrap_or_else(|| PathBuf::from("/var/tmp")).join("glovebox")
 }
 
 fn say_what_files_set(globals: &Globals, flags: &Flags) {

@@ -1,0 +1,244 @@
+//! `glovebox runs list|show|logs`: looks back at runs.
+
+use std::{
+    io::{ErrorKind, Write},
+    time::Duration,
+};
+
+use glovebox_core::{Error, ErrorCode, Label, Outcome, Result, RunResult, parse_count, parse_duration};
+use glovebox_ledger::{Filter, Ledger, Listed, Stream, Summary};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{data_dir, runtime};
+use crate::{
+    args::{Globals, ListArgs, LogsArgs, RunsArgs, RunsVerb, ShowArgs},
+    flags::Flags,
+    report,
+    table::{printable, table, typed},
+    terminal,
+};
+
+pub(crate) fn execute(globals: &Globals, args: &RunsArgs, flags: &Flags) -> Result<u8> {
+    let ledger = Ledger::below(data_dir(globals));
+    let doing = async {
+        match &args.verb {
+            RunsVerb::List(args) => list(globals, args, flags, &ledger).await,
+            RunsVerb::Show(args) => show(globals, args, &ledger).await,
+            RunsVerb::Logs(args) => logs(globals, args, &ledger).await,
+        }
+    };
+    runtime()?.block_on(doing)?;
+    Ok(0)
+}
+
+async fn list(globals: &Globals, args: &ListArgs, flags: &Flags, ledger: &Ledger) -> Result<()> {
+    let mut filter = filter(args, flags)?;
+    if let Some(before) = &args.before {
+        filter.before = Some(ledger.find(before).await?);
+    }
+    let listed = ledger.list(&filter).await?;
+    if globals.json {
+        return report::document(&listed);
+    }
+    if listed.runs.is_empty() {
+        report::say("no run is recorded that fits");
+    } else {
+        print_list(&listed)?;
+    }
+    Ok(())
+}
+
+fn filter(args: &ListArgs, flags: &Flags) -> Result<Filter> {
+    let mut filter = Filter::default();
+    if let Some(kind) = &args.outcome {
+        filter.outcome = Some(flags.check("outcome", kind, parse_kind)?);
+    }
+    let labels = flags.list("label", &args.label).into_iter().map(|text| flags.check("label", text, Label::parse));
+    filter.labels = Label::collect(&labels.collect::<Result<Vec<_>>>()?);
+    if let Some(since) = &args.since {
+        let ago = flags.check("since", since, parse_duration)?;
+        filter.since = Some(Timestamp::now() - ago);
+    }
+    filter.limit = flags.check("limit", &args.limit, parse_limit)?;
+    Ok(filter)
+}
+
+fn parse_kind(text: &str) -> Result<String, String> {
+    let known = || Outcome::KINDS.iter().chain(["running"].iter());
+    match known().any(|kind| *kind == text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("expected one of {}", known().copied().collect::<Vec<_>>().join(", "))),
+    }
+}
+
+fn parse_limit(text: &str) -> Result<u32, String> {
+    const MOST: u64 = 10_000;
+    match parse_count(text)? {
+        limit if limit <= MOST => Ok(limit as u32),
+        _ => Err(format!("expected a number from 1 to {MOST}; --before gives the next page")),
+    }
+}
+
+fn print_list(listed: &Listed) -> Result<()> {
+    let now = Timestamp::now();
+    let rows: Vec<[String; 5]> = listed.runs.iter().map(|run| row(run, now)).collect();
+    let heading = ["RUN", "STARTED", "TOOK", "OUTCOME", "COMMAND"];
+    report::print(&table(heading, &rows, terminal::output_columns()))?;
+    if let Some(next) = listed.next {
+        report::say(&format!("there are more; --before {next} gives the next page"));
+    }
+    Ok(())
+}
+
+fn row(run: &Summary, now: Timestamp) -> [String; 5] {
+    let took = run.duration_ms.map_or_else(|| "-".to_owned(), took);
+    let ended = run.outcome.as_ref().map_or_else(|| "running".to_owned(), short);
+    [run.run.to_string(), ago(now, run.started_at), took, ended, typed(&run.command.argv)]
+}
+
+/// How long ago something was, in its largest unit.
+fn ago(now: Timestamp, then: Timestamp) -> String {
+    let seconds = now.duration_since(then).as_secs().max(0);
+    match seconds {
+        0..60 => format!("{seconds}s ago"),
+        60..3600 => format!("{}m ago", seconds / 60),
+        3600..86_400 => format!("{}h ago", seconds / 3600),
+        _ => format!("{}d ago", seconds / 86_400),
+    }
+}
+
+fn took(ms: f64) -> String {
+    match ms {
+        ms if ms < 1000.0 => format!("{ms:.0} ms"),
+        ms if ms < 100_000.0 => format!("{:.1} s", ms / 1000.0),
+        ms => report::duration(Duration::from_secs((ms / 1000.0) as u64)),
+    }
+}
+
+/// An outcome in a word or two.
+fn short(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Exited { code } => format!("exit {code}"),
+        Outcome::Signaled { signal } => format!("signal {signal}"),
+        other => other.kind().replace('_', " "),
+    }
+}
+
+async fn show(globals: &Globals, args: &ShowArgs, ledger: &Ledger) -> Result<()> {
+    let run = ledger.find(&args.run).await?;
+    let document = ledger.document(run).await?;
+    if globals.json {
+        return report::print(&format!("{document}\n"));
+    }
+    let unreadable =
+        |error| Error::new(ErrorCode::LedgerDamaged, format!("the document of {run} cannot be read")).because(error);
+    let mut document: Value = serde_json::from_str(&document).map_err(unreadable)?;
+    let under_way = document["outcome"].is_null();
+    if under_way {
+        document["outcome"] = json!({ "kind": "lost" });
+    }
+    let result: RunResult = serde_json::from_value(document).map_err(unreadable)?;
+    report::print(&page(&result, under_way))
+}
+
+/// All that is known of a run, a line for each thing.
+fn page(result: &RunResult, under_way: bool) -> String {
+    let (usage, limits) = (&result.usage, &result.limits);
+    let ended = match &result.outcome {
+        _ if under_way => "still running".to_owned(),
+        Outcome::Exited { code } => format!("exited with code {code}"),
+        Outcome::Signaled { signal } => format!("ended by signal {signal}{}", report::signal_name(*signal)),
+        Outcome::Lost => "lost: Glovebox or the sandbox ended before the run did".to_owned(),
+        other => other.kind().replace('_', " "),
+    };
+    let known = !under_way && result.outcome != Outcome::Lost;
+    let mut lines = vec![
+        ("command", typed(&result.command.argv)),
+        ("in", printable(&result.command.cwd)),
+        ("outcome", ended),
+        ("started", result.started_at.to_string()),
+    ];
+    if known {
+        lines.push(("took", format!("{:.1} ms, {:.1} ms of CPU time", result.duration_ms, usage.cpu_ms)));
+        let processes = usage.processes_peak;
+        lines.push(("at most", format!("{} memory, {processes} processes", report::size(usage.memory_peak_bytes))));
+    }
+    lines.push((
+        "limits",
+        format!(
+            "{} memory, {} CPU, {} processes, {} disk, {}",
+            report::size(limits.memory_bytes),
+            limits.cpus,
+            limits.pids,
+            report::size(limits.disk_bytes),
+            report::duration(Duration::from_millis(limits.timeout_ms))
+        ),
+    ));
+    lines.push(("sandbox", format!("{} on {}, image {}", result.sandbox, result.backend, result.image)));
+    let label = |(key, value): (&String, &String)| ("label", printable(&format!("{key}={value}")));
+    lines.extend(result.labels.iter().map(label));
+    lines.extend(result.command.env.iter().map(|(name, value)| ("variable", printable(&format!("{name}={value}")))));
+    let changes = &result.changes;
+    for (what, paths) in [("added", &changes.added), ("modified", &changes.modified), ("deleted", &changes.deleted)] {
+        lines.extend(paths.iter().map(|path| (what, printable(path))));
+    }
+    let artifact = |file: &glovebox_core::Artifact| format!("{} ({})", printable(&file.path), report::size(file.bytes));
+    lines.extend(result.artifacts.iter().map(|file| ("artifact", artifact(file))));
+    let refused = |d: &glovebox_core::Denial| format!("{}: {}; {}", d.kind, printable(&d.target), printable(&d.hint));
+    lines.extend(result.denials.iter().map(|denial| ("refused", refused(denial))));
+    for (name, stream) in [("stdout", &result.stdout), ("stderr", &result.stderr)] {
+        let cut = if stream.truncated { ", of which the head and the tail were kept" } else { "" };
+        lines.push((name, format!("{}{cut}", report::size(stream.bytes))));
+    }
+    let body: String = lines.iter().map(|(name, text)| format!("  {name:10}{text}\n")).collect();
+    format!("{}\n{body}", result.run)
+}
+
+async fn logs(globals: &Globals, args: &LogsArgs, ledger: &Ledger) -> Result<()> {
+    let run = ledger.find(&args.run).await?;
+    if globals.json {
+        let document: Value = serde_json::from_str(&ledger.document(run).await?)
+            .map_err(|error| Error::new(ErrorCode::LedgerDamaged, "the document cannot be read").because(error))?;
+        return report::document(&json!({
+            "run": document["run"], "stdout": document["stdout"], "stderr": document["stderr"],
+        }));
+    }
+    if args.stderr {
+        return write_all(std::io::stdout(), &ledger.output(run, Stream::Stderr).await?);
+    }
+    write_all(std::io::stdout(), &ledger.output(run, Stream::Stdout).await?)?;
+    if !args.stdout {
+        write_all(std::io::stderr(), &ledger.output(run, Stream::Stderr).await?)?;
+    }
+    Ok(())
+}
+
+fn write_all(mut to: impl Write, bytes: &[u8]) -> Result<()> {
+    match to.write_all(bytes).and_then(|()| to.flush()) {
+        // A reader that went away has what it wanted.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::new(ErrorCode::HostIo, "cannot write the output").because(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_in_their_largest_unit() {
+        let now: Timestamp = "2026-11-15T12:00:00Z".parse().unwrap();
+        for (then, told) in [
+            ("2026-11-15T12:00:05Z", "0s ago"),
+            ("2026-11-15T11:59:01Z", "59s ago"),
+            ("2026-11-15T10:59:00Z", "1h ago"),
+            ("2026-11-13T11:00:00Z", "2d ago"),
+        ] {
+            assert_eq!(ago(now, then.parse().unwrap()), told);
+        }
+        assert_eq!((took(12.4).as_str(), took(1234.0).as_str(), took(200_000.0).as_str()), ("12 ms", "1.2 s", "3m20s"));
+    }
+}
