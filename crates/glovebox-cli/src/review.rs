@@ -105,6 +105,11 @@ pub(crate) fn shown<'a>(selection: &'a Selection, blobs: &Blobs) -> Result<Vec<S
 }
 
 impl Shown<'_> {
+    /// The paths that it is about.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.change).chain(self.renamed_from).map(|change| change.path.as_str())
+    }
+
     /// The line of the list.
     pub(crate) fn line(&self) -> String {
         let (word, style) = self.word();

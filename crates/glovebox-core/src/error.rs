@@ -91,6 +91,8 @@ error_codes! {
     AmbiguousId = "ambiguous_id", 125;
     /// The host is not as the run saw it, so its changes were not applied.
     Conflicts = "conflicts", 1;
+    /// No apply is on the list that could be undone.
+    NothingToReverse = "nothing_to_reverse", 125;
     /// Somebody else is applying changes to the same folder.
     FolderBusy = "folder_busy", 125;
     /// An operation of the host's file system failed.

@@ -256,15 +256,17 @@ fn ask(selection: &Selection, reviewed: &Reviewed) -> Result<Option<ChangeRecord
     let mut wanted = std::collections::HashSet::new();
     let mut rest: Option<bool> = None;
     for one in &shown {
-        report::print_coloured(&format!("\n{}\n{}", one.line(), one.diff_text()))?;
         let yes = match rest {
             Some(yes) => yes,
-            None => match answer()? {
-                Answer::Yes => true,
-                Answer::No => false,
-                Answer::Rest(yes) => *rest.insert(yes),
-                Answer::Quit => return Ok(None),
-            },
+            None => {
+                report::print_coloured(&format!("\n{}\n{}", one.line(), one.diff_text()))?;
+                match answer()? {
+                    Answer::Yes => true,
+                    Answer::No => false,
+                    Answer::Rest(yes) => *rest.insert(yes),
+                    Answer::Quit => return Ok(None),
+                }
+            }
         };
         if yes {
             wanted.extend(one.paths());

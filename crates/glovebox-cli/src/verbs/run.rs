@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, io::IsTerminal, path::Path, pin::pin, sync::Arc, time::Duration};
 
-use glovebox_core::{Error, ErrorCode, Network, Outcome, Result, RunResult, SandboxSpec};
+use glovebox_core::{ChangeSet, Error, ErrorCode, Network, Outcome, Result, RunResult, SandboxSpec, WorkspaceMode};
 use glovebox_engine::{Engine, Event, Run, RunRequest};
 use glovebox_ledger::Ledger;
 use glovebox_native::NativeBackend;
@@ -51,6 +51,7 @@ pub(crate) fn execute(
         report::document(&result)?;
     } else {
         say_how_it_went(globals, &result, &spec, &engine);
+        hint_at_changes(&result, &spec);
         hint_at_workspace(&result, &stderr_tail, left_behind.as_deref());
         hint_at_network(&result, &stderr_tail, &spec);
     }
@@ -216,6 +217,19 @@ fn explain_not_found(error: Error, language: Option<(&str, &str)>, argv: &[Strin
             error.hint(hint)
         }
         None => error.hint("the image host holds the programs of /usr, /bin and /opt of this machine"),
+    }
+}
+
+/// Changes that stayed inside wait for somebody who looks at them. Scripts know that; people at a terminal are told.
+fn hint_at_changes(result: &RunResult, spec: &SandboxSpec) {
+    let overlay = spec.workspace.as_ref().is_some_and(|workspace| workspace.mode == WorkspaceMode::Overlay);
+    let ChangeSet { added, modified, deleted, .. } = &result.changes;
+    let count = added.len() + modified.len() + deleted.len();
+    if overlay && result.recorded && count > 0 && std::io::stderr().is_terminal() {
+        let files = if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
+        report::say(&format!(
+            "changed {files}, inside only; glovebox changes shows that, glovebox apply brings it here"
+        ));
     }
 }
 
