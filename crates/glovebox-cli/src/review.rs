@@ -16,6 +16,9 @@ use serde_json::{Value, json};
 
 use crate::report;
 
+/// What stands before the paths of the working directory.
+const WORKING: &str = "agent_workspace/";
+
 const ADDED: Style = AnsiColor::Green.on_default();
 const MODIFIED: Style = AnsiColor::Yellow.on_default();
 const DELETED: Style = AnsiColor::Red.on_default();
@@ -29,6 +32,8 @@ pub(crate) struct Reviewed {
     pub(crate) workspace: Option<PathBuf>,
     pub(crate) record: ChangeRecord,
     pub(crate) blobs: Blobs,
+    /// Why there are no changes, where that needs a word.
+    pub(crate) nothing_because: Option<&'static str>,
 }
 
 impl Reviewed {
@@ -54,7 +59,15 @@ impl Reviewed {
             }
             None => ChangeRecord::default(),
         };
-        Ok(Reviewed { run, workspace: workspace.map(PathBuf::from), record, blobs: ledger.blobs()? })
+        let nothing_because = match (&document["outcome"]["kind"], &document["workspace"]["mode"]) {
+            (kind, _) if kind == "lost" => Some("it was lost, and what it changed with it"),
+            (_, mode) if mode == "read-write" => {
+                Some("its workspace was read-write, so writes reached the host at once")
+            }
+            _ => None,
+        };
+        let workspace = workspace.map(PathBuf::from);
+        Ok(Reviewed { run, workspace, record, blobs: ledger.blobs()?, nothing_because })
     }
 }
 
@@ -110,15 +123,22 @@ impl Shown<'_> {
         std::iter::once(self.change).chain(self.renamed_from).map(|change| change.path.as_str())
     }
 
-    /// The line of the list.
-    pub(crate) fn line(&self) -> String {
+    /// The line of the list; what is said beside paths begins in one column.
+    pub(crate) fn line(&self, width: usize) -> String {
         let (word, style) = self.word();
+        let path = self.path();
+        match self.details() {
+            Some(details) => format!("{style}{word:<9}{style:#} {path:<width$}  {details}"),
+            None => format!("{style}{word:<9}{style:#} {path}"),
+        }
+    }
+
+    fn path(&self) -> String {
         let path = short(&self.change.path);
-        let path = match self.renamed_from {
+        match self.renamed_from {
             Some(old) => format!("{} -> {path}", short(&old.path)),
             None => path,
-        };
-        format!("{style}{word:<9}{style:#} {path}{}", self.details().map_or(String::new(), |text| format!("  {text}")))
+        }
     }
 
     fn word(&self) -> (&'static str, Style) {
@@ -171,6 +191,10 @@ impl Shown<'_> {
     /// The diff as text that `patch -p1` takes, in colours; nothing where there is none.
     pub(crate) fn diff_text(&self) -> String {
         let Diff::Text(lines) = &self.diff else { return String::new() };
+        // What is kept as an artifact is not for a patch.
+        if !self.change.path.starts_with(WORKING) {
+            return String::new();
+        }
         let name = |side: &str, change: &Change, state: &Option<FileState>| match state {
             Some(_) => format!("{side}/{}", short(&change.path)),
             None => "/dev/null".to_owned(),
@@ -211,18 +235,34 @@ impl Shown<'_> {
     }
 }
 
+/// The lines of a list.
+pub(crate) fn list<'a>(shown: impl Iterator<Item = &'a Shown<'a>> + Clone) -> String {
+    // One very long path does not push everything to the right.
+    let width = shown.clone().map(|one| one.path().chars().count()).filter(|width| *width <= 48).max().unwrap_or(0);
+    shown.map(|one| format!("  {}\n", one.line(width))).collect()
+}
+
+/// The lines of a list of what was applied; paths count from the folder.
+pub(crate) fn applied_list(changes: &[Change]) -> String {
+    let full = |change: &Change| Change { path: format!("{WORKING}{}", change.path), ..change.clone() };
+    let full: Vec<Change> = changes.iter().map(full).collect();
+    let own_line = |at: &usize| {
+        let next_is_below = full.get(at + 1).is_some_and(|next| next.is_below(&full[*at].path));
+        !(stays_folder(&full[*at]) && next_is_below)
+    };
+    let lines: Vec<Shown<'_>> = (0..full.len())
+        .filter(own_line)
+        .map(|at| Shown { change: &full[at], renamed_from: None, diff: Diff::Nothing })
+        .collect();
+    list(lines.iter())
+}
+
 /// A path as somebody in the working directory writes it, safe for a terminal.
 pub(crate) fn short(path: &str) -> String {
-    match path.strip_prefix("agent_workspace/") {
+    match path.strip_prefix(WORKING) {
         Some(path) => printable(path),
         None => format!("../{}", printable(path)),
     }
-}
-
-/// The word for one change that is applied, with its colour.
-pub(crate) fn applied_line(change: &Change) -> String {
-    let of_working_folder = Change { path: format!("agent_workspace/{}", change.path), ..change.clone() };
-    Shown { change: &of_working_folder, renamed_from: None, diff: Diff::Nothing }.line()
 }
 
 /// How a folder is shown in a message.

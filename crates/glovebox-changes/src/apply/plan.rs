@@ -144,7 +144,7 @@ impl Planner<'_> {
             true => is_folder(seen),
             false => self.folder.is_in(&change.path, seen, before).map_err(explain)?,
         };
-        if same { Ok(()) } else { Err("was changed on the host since the run".into()) }
+        if same { Ok(()) } else { Err("was changed on the host since then".into()) }
     }
 
     fn check_parent(&self, change: &Change) -> Result<(), String> {

@@ -24,9 +24,9 @@ fn every_kind_of_conflict_is_named_and_nothing_is_applied() {
     assert_eq!(
         named,
         [
-            ("a", "was changed on the host since the run"),
-            ("b", "was changed on the host since the run"),
-            ("link", "was changed on the host since the run"),
+            ("a", "was changed on the host since then"),
+            ("b", "was changed on the host since then"),
+            ("link", "was changed on the host since then"),
             ("new", "is there already, and it is another"),
             ("script", "is no longer there"),
         ]

@@ -7,7 +7,7 @@ use std::{
 
 use glovebox_changes::{
     Applied, Applies, Conflict, Ended, ForHost, LeftOut, Mended, Plan, Selection, Target, Wish, for_host, narrow,
-    printable, reversed, select, stays_folder,
+    printable, reversed, select,
 };
 use glovebox_core::{Change, ChangeRecord, Error, ErrorCode, Result, RunId};
 use glovebox_ledger::{Blobs, Ledger};
@@ -197,14 +197,7 @@ impl Summary {
                 "kept_folders": self.kept_folders,
             }));
         }
-        let mut text = String::new();
-        for (at, change) in self.changes.iter().enumerate() {
-            // A folder shows by what is in it.
-            let next_is_below = self.changes.get(at + 1).is_some_and(|next| next.is_below(&change.path));
-            if !(stays_folder(change) && next_is_below) {
-                text.push_str(&format!("  {}\n", review::applied_line(change)));
-            }
-        }
+        let mut text = review::applied_list(&self.changes);
         let count = text.lines().count();
         let changes = if count == 1 { "1 change".to_owned() } else { format!("{count} changes") };
         let done = match (count, self.reverse, self.dry_run) {
@@ -237,8 +230,12 @@ impl Summary {
 fn refuse(summary: &Summary, conflicts: &[Conflict], as_json: bool) -> Result<u8> {
     let folder = review::folder(&summary.folder);
     let count = if conflicts.len() == 1 { "1 conflict".to_owned() } else { format!("{} conflicts", conflicts.len()) };
-    let error = Error::new(ErrorCode::Conflicts, format!("{count} in {folder}; nothing was applied"))
-        .hint("run again on the folder as it is now, or leave conflicts out with --only or --interactive");
+    let error = Error::new(ErrorCode::Conflicts, format!("{count} in {folder}; nothing was changed")).hint(
+        match summary.reverse {
+            true => "undo what was changed since, and try again",
+            false => "run again on the folder as it is now, or leave conflicts out with --only or --interactive",
+        },
+    );
     if as_json {
         let body = json!({ "code": error.code.as_str(), "message": error.message, "hint": error.hint });
         report::document(&json!({ "error": body, "run": summary.run, "to": summary.folder, "conflicts": conflicts }))?;
@@ -259,7 +256,7 @@ fn ask(selection: &Selection, reviewed: &Reviewed) -> Result<Option<ChangeRecord
         let yes = match rest {
             Some(yes) => yes,
             None => {
-                report::print_coloured(&format!("\n{}\n{}", one.line(), one.diff_text()))?;
+                report::print_coloured(&format!("\n{}\n{}", one.line(0), one.diff_text()))?;
                 match answer()? {
                     Answer::Yes => true,
                     Answer::No => false,

@@ -40,9 +40,7 @@ pub(crate) fn execute(globals: &Globals, args: &ChangesArgs, flags: &Flags) -> R
         1 => format!("{} changed 1 file{place}\n", reviewed.run),
         count => format!("{} changed {count} files{place}\n", reviewed.run),
     };
-    for one in &shown {
-        text.push_str(&format!("  {}\n", one.line()));
-    }
+    text.push_str(&review::list(shown.iter()));
     if !args.summary {
         for diff in shown.iter().map(review::Shown::diff_text).filter(|diff| !diff.is_empty()) {
             text.push('\n');
@@ -51,6 +49,9 @@ pub(crate) fn execute(globals: &Globals, args: &ChangesArgs, flags: &Flags) -> R
     }
     report::print_coloured(&text)?;
     say_what_is_not_shown(selection.ignored, reviewed.record.truncated);
+    if let Some(why) = reviewed.nothing_because.filter(|_| shown.is_empty()) {
+        report::say(why);
+    }
     Ok(0)
 }
 
