@@ -2,11 +2,9 @@
 
 use std::{io::Read, time::Duration};
 
-use glovebox_core::{Change, Error, ErrorCode, FileKind, FileState, Result};
+use glovebox_core::{Change, Error, ErrorCode, FileKind, FileState, Result, printable};
 use glovebox_ledger::{BlobReader, Blobs, Sha256Hash};
 use similar::{ChangeTag, TextDiff};
-
-use crate::printable;
 
 /// Larger files are shown by size and hash alone.
 const LARGEST: u64 = 1 << 20;

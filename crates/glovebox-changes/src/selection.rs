@@ -43,7 +43,7 @@ pub fn select(record: &ChangeRecord, wish: Wish<'_>, blobs: &Blobs, host: Option
         }
         let out = !wish.all && path.is_some_and(|path| ignored.contains(path, stays_folder(change)));
         left_out += usize::from(out && !stays_folder(change));
-        !out && (only.is_empty() || only.iter().any(|only| hits(only)))
+        !out && (only.is_empty() || only.iter().any(hits))
     });
     if let Some(at) = met.iter().position(|met| !met) {
         let message = format!("the run changed nothing at {:?}", wish.only[at]);

@@ -8,8 +8,10 @@ use std::{
 };
 
 use anstyle::{AnsiColor, Style};
-use glovebox_changes::{Diff, DiffLine, Rename, Selection, diff, find_renames, printable, stays_folder};
-use glovebox_core::{Change, ChangeRecord, Error, ErrorCode, FileKind, FileState, NotKept, Obstacle, Result, RunId};
+use glovebox_changes::{Diff, DiffLine, Rename, Selection, diff, find_renames, stays_folder};
+use glovebox_core::{
+    Change, ChangeRecord, Error, ErrorCode, FileKind, FileState, NotKept, Obstacle, Result, RunId, printable,
+};
 use glovebox_engine::CHANGE_RECORD;
 use glovebox_ledger::{Blobs, Filter, Ledger};
 use serde_json::{Value, json};
@@ -77,8 +79,9 @@ async fn last_of_this_folder(ledger: &Ledger) -> Result<RunId> {
     let here = here.map_err(|error| Error::new(ErrorCode::HostIo, "this folder cannot be told").because(error))?;
     for folder in here.ancestors() {
         let workspace = Some(folder.display().to_string());
-        let listed = ledger.list(&Filter { workspace, limit: 1, ..Filter::default() }).await?;
-        if let Some(run) = listed.runs.first() {
+        let listed = ledger.list(&Filter { workspace, ..Filter::default() }).await?;
+        // One that is under way has nothing to show yet.
+        if let Some(run) = listed.runs.iter().find(|run| run.outcome.is_some()) {
             return Ok(run.run);
         }
     }

@@ -14,6 +14,7 @@ mod language;
 mod limits;
 mod outcome;
 mod path;
+mod printable;
 mod result;
 mod secret;
 mod spec;
@@ -30,8 +31,9 @@ pub use language::{CodeForm, Language, Shebang};
 pub use limits::{DEFAULT_GRACE, Enforcement, Limits, LimitsInForce};
 pub use outcome::{Ending, LimitKind, Outcome, decide_outcome};
 pub use path::InsidePath;
+pub use printable::printable;
 pub use result::{Artifact, CommandRecord, Denial, OutputRecord, RunResult, Warning, WorkspaceRecord};
-pub use secret::Secret;
+pub use secret::{Secret, SecretScan};
 pub use spec::{
     Access, HOME_DIR, Label, Mount, Network, OUTPUTS_DIR, SandboxSpec, User, WORKING_DIR, WORKSPACE_DIR, Workspace,
     WorkspaceMode,

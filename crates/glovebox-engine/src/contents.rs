@@ -2,7 +2,9 @@
 
 use std::io::{self, Read};
 
-use glovebox_core::{ChangeRecord, ContentKeeper, FileKind, FileState, KeptContent, NotKept, Obstacle, Secret};
+use glovebox_core::{
+    ChangeRecord, ContentKeeper, FileKind, FileState, KeptContent, NotKept, Obstacle, Secret, SecretScan,
+};
 use glovebox_ledger::{Blob, Blobs, KeptContent as Content, KeptFile};
 
 /// The name of the record of changes among the files of a run.
@@ -16,7 +18,7 @@ pub(crate) struct BlobKeeper {
 
 impl ContentKeeper for BlobKeeper {
     fn keep(&self, content: &mut dyn Read) -> Result<KeptContent, NotKept> {
-        let mut guarded = Guarded { content, secrets: &self.secrets, seen: Vec::new(), stopped: None };
+        let mut guarded = Guarded { content, scan: SecretScan::new(&self.secrets), stopped: None };
         match (self.blobs.put(&mut guarded), guarded.stopped) {
             (Ok(blob), _) => Ok(KeptContent { sha256: blob.sha256.to_string(), bytes: blob.bytes }),
             (Err(_), Some(reason)) => Err(reason),
@@ -28,23 +30,16 @@ impl ContentKeeper for BlobKeeper {
 /// A content that breaks off where a secret is found in it, so that nothing of it is stored.
 struct Guarded<'a> {
     content: &'a mut dyn Read,
-    secrets: &'a [Secret],
-    /// The end of what was read, for secrets across two reads.
-    seen: Vec<u8>,
+    scan: SecretScan<'a>,
     stopped: Option<NotKept>,
 }
 
 impl Read for Guarded<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.content.read(buffer).inspect_err(|_| self.stopped = Some(NotKept::Unreadable))?;
-        if !self.secrets.is_empty() {
-            self.seen.extend_from_slice(&buffer[..count]);
-            if self.secrets.iter().any(|secret| secret.is_in(&self.seen)) {
-                self.stopped = Some(NotKept::Secret);
-                return Err(io::Error::other("it holds a secret"));
-            }
-            let longest = self.secrets.iter().map(|secret| secret.expose().len()).max().unwrap_or(0);
-            self.seen.drain(..self.seen.len().saturating_sub(longest.saturating_sub(1)));
+        if self.scan.finds_in(&buffer[..count]) {
+            self.stopped = Some(NotKept::Secret);
+            return Err(io::Error::other("it holds a secret"));
         }
         Ok(count)
     }

@@ -32,7 +32,7 @@ impl Entry {
 
     /// What keeps the contents of changed files, where the run is recorded.
     pub(crate) fn keeper(&self, secrets: &[&Secret]) -> Option<Arc<dyn ContentKeeper>> {
-        let secrets = secrets.iter().map(|secret| Secret::clone(secret)).collect();
+        let secrets = secrets.iter().copied().cloned().collect();
         // Without a folder for blobs the run cannot be recorded either, and the result says so.
         let blobs = self.ledger.as_ref()?.blobs().ok()?;
         Some(Arc::new(BlobKeeper { blobs, secrets }))

@@ -198,7 +198,7 @@ impl Walk<'_> {
     /// Whether a file of the host changed after the sandbox was made.
     fn is_younger(&self, stat: &Stat) -> bool {
         let made = &self.layers.made;
-        (stat.st_ctime, stat.st_ctime_nsec as i64) > (made.tv_sec, made.tv_nsec as i64)
+        (stat.st_ctime, stat.st_ctime_nsec as i64) > (made.tv_sec, made.tv_nsec)
     }
 
     /// Whether a file is one that was copied in, and still as it was.

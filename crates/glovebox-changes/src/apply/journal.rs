@@ -279,14 +279,14 @@ impl<'a> JournalFolder<'a> {
     pub(super) fn perform(&self, step: &Step) -> Result<(), Stopped> {
         match step {
             Step::Take { path, slot, was } => {
-                self.from_place(path, *slot).map_err(|error| stopped(step, error))?;
+                self.move_out(path, *slot).map_err(|error| stopped(step, error))?;
                 self.check_slot(*slot, was).or_else(|error| self.take_back(step, error))
             }
             Step::Swap { path, slot, was, .. } => {
                 self.exchange(path, *slot).map_err(|error| stopped(step, error))?;
                 self.check_slot(*slot, was).or_else(|error| self.take_back(step, error))
             }
-            Step::Put { path, slot, .. } => self.to_place(path, *slot).map_err(|error| stopped(step, error)),
+            Step::Put { path, slot, .. } => self.move_in(path, *slot).map_err(|error| stopped(step, error)),
             Step::MakeFolder { path, mode, owner } => match self.make_folder(path, *mode, *owner) {
                 // One that is there already is not ours to remove.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(stopped(step, error)),
@@ -310,18 +310,18 @@ impl<'a> JournalFolder<'a> {
     fn undo(&self, step: &Step) -> io::Result<()> {
         match step {
             Step::Take { path, slot, .. } => match self.slot(*slot)? {
-                Some(_) => self.to_place(path, *slot),
+                Some(_) => self.move_in(path, *slot),
                 None => Ok(()),
             },
             Step::Put { path, slot, inode } => match (self.slot(*slot)?, self.inode(path)?) {
                 // Where something else stands by now, it is somebody else's.
-                (None, Some(found)) if found == *inode => self.from_place(path, *slot),
+                (None, Some(found)) if found == *inode => self.move_out(path, *slot),
                 _ => Ok(()),
             },
             Step::Swap { path, slot, inode, .. } => match (self.slot(*slot)?, self.inode(path)?) {
                 (Some(_), Some(found)) if found == *inode => self.exchange(path, *slot),
                 // Somebody took the new file away; the former one goes back.
-                (Some(held), None) if held.st_ino != *inode => self.to_place(path, *slot),
+                (Some(held), None) if held.st_ino != *inode => self.move_in(path, *slot),
                 (Some(held), Some(_)) if held.st_ino != *inode => Err(Errno::EXIST.into()),
                 _ => Ok(()),
             },
@@ -344,12 +344,12 @@ impl<'a> JournalFolder<'a> {
         }
     }
 
-    fn from_place(&self, path: &str, slot: u64) -> io::Result<()> {
+    fn move_out(&self, path: &str, slot: u64) -> io::Result<()> {
         let (parent, name) = self.folder.parent(path)?;
         Ok(move_to_free(&parent, name, &self.fd, &slot.to_string())?)
     }
 
-    fn to_place(&self, path: &str, slot: u64) -> io::Result<()> {
+    fn move_in(&self, path: &str, slot: u64) -> io::Result<()> {
         let (parent, name) = self.folder.parent(path)?;
         Ok(move_to_free(&self.fd, &slot.to_string(), &parent, name)?)
     }

@@ -7,9 +7,9 @@ use std::{
 
 use glovebox_changes::{
     Applied, Applies, Conflict, Ended, ForHost, LeftOut, Mended, Plan, Selection, Target, Wish, for_host, narrow,
-    printable, reversed, select,
+    reversed, select,
 };
-use glovebox_core::{Change, ChangeRecord, Error, ErrorCode, Result, RunId};
+use glovebox_core::{Change, ChangeRecord, Error, ErrorCode, Result, RunId, printable};
 use glovebox_ledger::{Blobs, Ledger};
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Text from inside a sandbox as a terminal may show it.
+//! Text that somebody else chose, as a terminal may show it.
 
 use std::fmt::Write as _;
 
