@@ -83,6 +83,7 @@ pub(super) enum Step {
     },
     SetMode {
         path: String,
+        folder: bool,
         from: u32,
         to: u32,
     },
@@ -293,7 +294,7 @@ impl<'a> JournalFolder<'a> {
                 made => made.or_else(|error| self.take_back(step, error)),
             },
             Step::RemoveFolder { path, .. } => self.remove_folder(path).map_err(|error| stopped(step, error)),
-            Step::SetMode { path, from, to } => match self.change_mode(path, *from, *to) {
+            Step::SetMode { path, folder, from, to } => match self.change_mode(path, *folder, *from, *to) {
                 Ok(true) => Ok(()),
                 Ok(false) => Err(Stopped::Changed { path: path.clone() }),
                 Err(error) => Err(stopped(step, error)),
@@ -326,19 +327,16 @@ impl<'a> JournalFolder<'a> {
                 _ => Ok(()),
             },
             Step::MakeFolder { path, .. } => match self.remove_folder(path) {
-                // What somebody put there meanwhile stays.
-                Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::DirectoryNotEmpty].contains(&error.kind()) => {
-                    Ok(())
-                }
+                Err(error) if is_not_there(&error) => Ok(()),
                 other => other,
             },
             Step::RemoveFolder { path, mode, owner } => match self.folder.look(path)? {
                 None => self.make_folder(path, *mode, *owner),
                 Some(_) => Ok(()),
             },
-            Step::SetMode { path, from, to } => match self.change_mode(path, *to, *from) {
+            Step::SetMode { path, folder, from, to } => match self.change_mode(path, *folder, *to, *from) {
                 // A folder that was not made yet has no mode to take back.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                Err(error) if is_not_there(&error) => Ok(()),
                 other => other.map(drop),
             },
         }
@@ -380,12 +378,12 @@ impl<'a> JournalFolder<'a> {
         Ok(rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)?)
     }
 
-    /// Changes a mode, if it is what it is expected to be.
-    fn change_mode(&self, path: &str, from: u32, to: u32) -> io::Result<bool> {
+    /// Changes the mode of what is expected there, if it has the mode that is expected.
+    fn change_mode(&self, path: &str, folder: bool, from: u32, to: u32) -> io::Result<bool> {
         let file = self.folder.read(path)?;
         let stat = rustix::fs::fstat(&file)?;
-        let kind = FileType::from_raw_mode(stat.st_mode);
-        let fits = matches!(kind, FileType::RegularFile | FileType::Directory) && stat.st_mode & 0o7777 == from;
+        let kind = if folder { FileType::Directory } else { FileType::RegularFile };
+        let fits = FileType::from_raw_mode(stat.st_mode) == kind && stat.st_mode & 0o7777 == from;
         if fits {
             rustix::fs::fchmod(&file, Mode::from_raw_mode(to))?;
         }
@@ -419,6 +417,13 @@ fn move_to_free(from: &OwnedFd, name: &str, to: &OwnedFd, new_name: &str) -> rus
         Err(Errno::NOENT) => rustix::fs::renameat(from, name, to, new_name),
         other => other.and(Err(Errno::EXIST)),
     }
+}
+
+/// Whether a folder is not there to be changed back: it was not made yet, perhaps because the file that it replaces is
+/// still there, or somebody put something into it, and then it stays.
+fn is_not_there(error: &io::Error) -> bool {
+    use io::ErrorKind::{DirectoryNotEmpty, NotADirectory, NotFound};
+    [NotFound, NotADirectory, DirectoryNotEmpty].contains(&error.kind())
 }
 
 fn stuck(step: &Step, error: io::Error) -> Stopped {

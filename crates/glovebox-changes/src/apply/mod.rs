@@ -285,7 +285,8 @@ mod tests {
         let blobs = Blobs::open(dir.path().join("blobs")).unwrap();
         let host = dir.path().join("host");
         fs::create_dir_all(host.join("gone/below")).unwrap();
-        for name in ["swapped", "taken", "mode", "gone/below/file"] {
+        fs::create_dir(host.join("was_folder")).unwrap();
+        for name in ["swapped", "taken", "mode", "gone/below/file", "was_file", "was_folder/file"] {
             fs::write(host.join(name), "old").unwrap();
         }
         let file = |text: &str, mode| {
@@ -306,6 +307,10 @@ mod tests {
             change("mode", file("old", 0o644), file("old", 0o755)),
             change("swapped", file("old", 0o644), file("new", 0o644)),
             change("taken", file("old", 0o644), None),
+            change("was_file", file("old", 0o644), folder(0o500)),
+            change("was_file/file", None, file("new", 0o644)),
+            change("was_folder", folder(0o755), file("new", 0o644)),
+            change("was_folder/file", file("old", 0o644), None),
         ];
         let applies = Applies::new(dir.path().join("applies"));
         (dir, blobs, applies, changes)
@@ -331,7 +336,7 @@ mod tests {
         let host = dir.path().join("host");
         let before = tree(&host);
         let count = Target::open(&host, &applies).unwrap().0.plan(&changes).steps.len();
-        assert_eq!(count, 10, "a kind of step is missing");
+        assert_eq!(count, 17, "a kind of step is missing");
         for cut in 0..=count {
             for undone in 0..=cut {
                 let (target, _) = Target::open(&host, &applies).unwrap();

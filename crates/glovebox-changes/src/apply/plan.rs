@@ -166,7 +166,7 @@ impl Planner<'_> {
         match (is_folder(seen), after.is_directory()) {
             (true, true) => {
                 // The bits beyond the permissions are the host's own.
-                self.set_mode(path, from, from & 0o7000 | after.mode & 0o777);
+                self.set_mode(path, true, from, from & 0o7000 | after.mode & 0o777);
                 Ok(())
             }
             (true, false) => {
@@ -179,7 +179,7 @@ impl Planner<'_> {
             }
             (false, false) if change.before.as_ref().is_some_and(|before| before.kind == after.kind) => {
                 match after.kind {
-                    FileKind::File { .. } => self.set_mode(path, from, after.mode & 0o777),
+                    FileKind::File { .. } => self.set_mode(path, false, from, after.mode & 0o777),
                     // A link has no mode of its own.
                     _ => return Ok(()),
                 }
@@ -205,7 +205,7 @@ impl Planner<'_> {
                 // Until everything is in it, it can be written to.
                 let (path, mode) = (path.to_owned(), after.mode & 0o777);
                 if mode & 0o700 != 0o700 {
-                    self.set_mode(&path, mode | 0o700, mode);
+                    self.set_mode(&path, true, mode | 0o700, mode);
                 }
                 let step = Step::MakeFolder { path, mode: mode | 0o700, owner };
                 self.parts.made_folders.push(Planned { step, fill: None });
@@ -223,9 +223,9 @@ impl Planner<'_> {
         self.parts.takes.push(Planned { step, fill: None });
     }
 
-    fn set_mode(&mut self, path: &str, from: u32, to: u32) {
+    fn set_mode(&mut self, path: &str, folder: bool, from: u32, to: u32) {
         if from != to {
-            let step = Step::SetMode { path: path.to_owned(), from, to };
+            let step = Step::SetMode { path: path.to_owned(), folder, from, to };
             self.parts.modes.push(Planned { step, fill: None });
         }
     }
