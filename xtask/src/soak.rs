@@ -30,10 +30,14 @@ pub(crate) fn soak(args: &[String]) -> Result<()> {
     run(&["cargo", "build", "--release", "--locked", "--workspace", "--bins"])?;
     let conformance = built("release", "conformance").to_string_lossy().into_owned();
     let glovebox = built("release", "glovebox").to_string_lossy().into_owned();
-    let soaks: [(&str, &[&str]); 3] = [
+    let soaks: [(&str, &[&str]); 4] = [
         ("1,000 runs in a row: no failure, no leak, flat memory", &["soak-runs", "--count", "1000"]),
         ("200 runs, 20 at once: no failure, no leak", &["soak-concurrent", "--count", "200", "--at-once", "20"]),
         ("kill -9 at 100 random moments: nothing is left", &["soak-kill", "--count", "100", "--glovebox", &glovebox]),
+        (
+            "kill -9 while recording, 100 times: only whole runs are in the ledger",
+            &["soak-record", "--count", "100", "--glovebox", &glovebox],
+        ),
     ];
     let mut rows = Vec::new();
     for (promise, argv) in soaks {

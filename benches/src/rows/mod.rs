@@ -6,6 +6,7 @@ mod command_line;
 mod memory;
 mod output;
 mod rate;
+mod recording;
 mod second_run;
 
 use anyhow::Result;
@@ -21,6 +22,8 @@ pub(crate) enum Row {
     Cli,
     /// A second run in a living sandbox.
     Second,
+    /// What recording adds to a run.
+    Recording,
     /// Cold sandboxes per second.
     Rate,
     /// Memory of an idle sandbox.
@@ -34,7 +37,7 @@ pub(crate) enum Row {
 impl Row {
     /// Every row.
     pub(crate) const ALL: &'static [Row] =
-        &[Row::Cold, Row::Cli, Row::Second, Row::Rate, Row::Memory, Row::Output, Row::Changes];
+        &[Row::Cold, Row::Cli, Row::Second, Row::Recording, Row::Rate, Row::Memory, Row::Output, Row::Changes];
 
     /// Measures it.
     pub(crate) fn measure(self, bench: &Bench, report: &mut Report) -> Result<()> {
@@ -42,6 +45,7 @@ impl Row {
             Row::Cold => cold::measure(bench, report),
             Row::Cli => command_line::measure(bench, report),
             Row::Second => second_run::measure(bench, report),
+            Row::Recording => recording::measure(bench, report),
             Row::Rate => rate::measure(bench, report),
             Row::Memory => memory::measure(bench, report),
             Row::Output => output::measure(bench, report),

@@ -5,7 +5,7 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand, builder::BoolishValueParser};
+use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,7 +18,8 @@ Examples:
 
 Every flag can also be set by a variable (--memory is GLOVEBOX_MEMORY) and by a key in
 glovebox.toml or ~/.config/glovebox/config.toml. A flag beats a variable, which beats
-the project's file, which beats yours.";
+the project's file, which beats yours. A project's file that opens the sandbox counts
+only when you trust the project.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -89,6 +90,9 @@ pub(crate) struct Globals {
     /// Read this configuration file in place of the project's glovebox.toml
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Let the project's glovebox.toml open the sandbox this time; read it first
+    #[arg(long, global = true)]
+    pub(crate) trust_project: bool,
     /// Say on standard error what was used and what it took
     #[arg(long, short = 'v', global = true)]
     pub(crate) verbose: bool,
@@ -125,7 +129,8 @@ pub(crate) enum Verb {
     /// Remove what sandboxes of dead processes left behind, and mend what an apply left that was cut short
     ///
     /// A run cleans up after itself, also when it is interrupted. Only after a `kill -9` of Glovebox or a crash of the
-    /// machine is there something to remove, and the next run, or the next apply to the same folder, does that too.
+    /// machine is there something to remove, and the next run, or the next apply to the same folder, does that too. Runs of
+    /// dead processes become lost runs.
     Gc,
     /// Print the completion script of a shell
     #[command(
@@ -322,34 +327,34 @@ pub(crate) struct RunArgs {
     /// What happens to writes into the workspace: overlay, read-only or read-write
     #[arg(long, value_name = "MODE", default_value = "overlay", help_heading = "Files")]
     pub(crate) workspace_mode: String,
-    /// Copy a file or folder into the working directory (may be given several times)
+    /// Copy a file or folder into the working directory (repeatable)
     #[arg(long, value_name = "SRC[:DST]", help_heading = "Files")]
     pub(crate) file: Vec<String>,
-    /// Show a file or folder of this machine inside, read-only unless :rw is added (may be given several times)
+    /// Show a file or folder of this machine inside, read-only unless :rw is added (repeatable)
     #[arg(long, value_name = "SRC:DST[:ro|rw]", help_heading = "Files")]
     pub(crate) mount: Vec<String>,
-    /// Keep files that match, below /workspace; outputs/** is always kept (may be given several times)
+    /// Keep files that match, below /workspace; outputs/** is always kept (repeatable)
     #[arg(long, value_name = "GLOB", help_heading = "Files")]
     pub(crate) artifact: Vec<String>,
 
-    /// Set a variable; K alone passes yours on (may be given several times)
+    /// Set a variable; K alone passes yours on (repeatable)
     #[arg(long, value_name = "K[=V]", help_heading = "Environment and network")]
     pub(crate) env: Vec<String>,
-    /// Set the variables of a file with lines K=V (may be given several times)
+    /// Set the variables of a file with lines K=V (repeatable)
     #[arg(long, value_name = "FILE", help_heading = "Environment and network")]
     pub(crate) env_file: Vec<String>,
     /// Set a secret variable, masked in the result: NAME alone takes yours, else NAME=env:VAR, NAME=file:PATH or
-    /// NAME=command:CMD (may be given several times)
+    /// NAME=command:CMD (repeatable)
     #[arg(long, value_name = "NAME[=SOURCE]", help_heading = "Environment and network")]
     pub(crate) secret: Vec<String>,
     /// What the program reaches: none, or full, which is all that this machine reaches
     #[arg(long, value_name = "NETWORK", default_value = "none", help_heading = "Environment and network")]
     pub(crate) network: String,
 
-    /// Put a label on the run (may be given several times)
+    /// Put a label on the run (repeatable)
     #[arg(long, value_name = "K=V", help_heading = "The run")]
     pub(crate) label: Vec<String>,
-    /// Fail when this layer of isolation is missing (may be given several times)
+    /// Fail when this layer of isolation is missing (repeatable)
     #[arg(long, value_name = "LAYER", help_heading = "The run")]
     pub(crate) require_layer: Vec<String>,
     /// Leave no record of the run
@@ -381,6 +386,11 @@ pub(crate) fn key(prefix: &str, flag: &str) -> String {
     if prefix.is_empty() { flag.to_owned() } else { format!("{prefix}-{flag}") }
 }
 
+/// Whether every verb takes this flag.
+pub(crate) fn is_global(flag: &str) -> bool {
+    Globals::augment_args(clap::Command::new("")).get_arguments().any(|arg| arg.get_long() == Some(flag))
+}
+
 /// The variable of a key: `output-limit` is `GLOVEBOX_OUTPUT_LIMIT`.
 pub(crate) fn variable(key: &str) -> String {
     format!("GLOVEBOX_{}", key.to_ascii_uppercase().replace('-', "_"))
@@ -390,8 +400,17 @@ fn with_variable(key: String, arg: Arg) -> Arg {
     // The list of variables would make the help twice as long; its last lines state the rule instead.
     let arg = arg.env(variable(&key)).hide_env(true);
     match arg.get_action() {
-        ArgAction::SetTrue => arg.value_parser(BoolishValueParser::new()),
+        ArgAction::SetTrue => arg.value_parser(parse_switch),
         _ => arg,
+    }
+}
+
+/// Reads the value of a switch's variable.
+pub(crate) fn parse_switch(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "t" | "yes" | "y" | "on" => Ok(true),
+        "0" | "false" | "f" | "no" | "n" | "off" => Ok(false),
+        _ => Err("expected 1, true, yes or on, or 0, false, no or off".to_owned()),
     }
 }
 

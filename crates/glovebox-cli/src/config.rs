@@ -6,7 +6,6 @@
 use std::{
     collections::BTreeMap,
     env,
-    io::ErrorKind,
     path::{Path, PathBuf},
 };
 
@@ -14,7 +13,10 @@ use clap::{Arg, ArgAction};
 use glovebox_core::{Error, ErrorCode, Result};
 use toml::{Table, Value};
 
-use crate::args::{key, map_flags};
+use crate::{
+    args::{key, map_flags},
+    files, later, trust,
+};
 
 /// The name of a project's configuration file.
 const PROJECT_FILE: &str = "glovebox.toml";
@@ -22,21 +24,23 @@ const PROJECT_FILE: &str = "glovebox.toml";
 /// Keys whose values begin with a path of the host.
 const PATH_KEYS: [&str; 6] = ["workspace", "file", "mount", "env-file", "stdin", "data-dir"];
 
-/// Keys that let a sandbox reach more of the host, or a run leave no trace. A project's file that sets one of them is named on standard error,
-/// because the caller may not have read it.
-const OPENING_KEYS: [&str; 11] = [
-    "mount",
-    "network",
-    "secret",
-    "workspace",
-    "workspace-mode",
-    "file",
-    "env-file",
-    "stdin",
-    "user",
-    "data-dir",
-    "no-record",
-];
+/// The key of the caller's own file that lists the projects they trust. It is no flag.
+const TRUST: &str = "trust";
+/// The flag that trusts the project of this call.
+const TRUST_PROJECT: &str = "trust-project";
+
+/// Whose file it is that is being read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    /// The caller's own.
+    Own,
+    /// One that the caller named.
+    Named,
+    /// The project's, which the caller trusts.
+    TrustedProject,
+    /// The project's, found rather than named.
+    Project,
+}
 
 /// Where configuration files are looked for.
 #[derive(Debug, Default)]
@@ -75,8 +79,10 @@ impl Places {
 pub(crate) struct Setting {
     /// The file.
     pub(crate) file: PathBuf,
-    /// Whether that is the project's file, found rather than named by the caller.
-    pub(crate) from_project: bool,
+    /// Whether that is the file of a project which the caller does not trust.
+    pub(crate) untrusted: bool,
+    /// Whether the caller's own file sets this key too.
+    pub(crate) replaces_own: bool,
     value: Value,
 }
 
@@ -87,18 +93,34 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Reads the files: the caller's own, and over it the one that was named, or else the project's.
-    pub(crate) fn load(named: Option<&Path>, places: &Places) -> Result<Config> {
+    /// Reads the files: the caller's own, and over it the one that was named, or else the project's. `trusted`: the
+    /// caller said on the command line or by a variable that the project is.
+    pub(crate) fn load(named: Option<&Path>, trusted: bool, places: &Places) -> Result<Config> {
         let mut config = Config::default();
         if let Some(file) = places.user_file.as_deref().filter(|file| file.is_file()) {
-            config.read(file, false)?;
+            config.read(file, Whose::Own)?;
         }
+        let projects = config.take_trusted_projects()?;
+        let all = config.get(TRUST_PROJECT).is_some_and(|setting| setting.value == Value::Boolean(true));
         match (named, places.project_file()) {
-            (Some(file), _) => config.read(file, false)?,
-            (None, Some(file)) => config.read(&file, true)?,
+            (Some(file), _) => config.read(file, Whose::Named)?,
+            (None, Some(file)) => {
+                let known = || file.parent().is_some_and(|folder| trust::is_among(folder, &projects));
+                let trusted = trusted || all || known();
+                config.read(&file, if trusted { Whose::TrustedProject } else { Whose::Project })?;
+            }
             (None, None) => {}
         }
         Ok(config)
+    }
+
+    /// Takes out the list of trusted projects, which is no flag.
+    fn take_trusted_projects(&mut self) -> Result<Vec<PathBuf>> {
+        let Some(setting) = self.settings.remove(TRUST) else { return Ok(Vec::new()) };
+        let wrong = || setting.wrong_type(TRUST, "a list of absolute paths");
+        let Value::Array(items) = &setting.value else { return Err(wrong()) };
+        let path = |item: &Value| item.as_str().map(PathBuf::from).filter(|path| path.is_absolute());
+        items.iter().map(|item| path(item).ok_or_else(wrong)).collect()
     }
 
     /// Whether no file sets anything.
@@ -119,12 +141,20 @@ impl Config {
         files
     }
 
-    /// The keys of the project's file that let a sandbox reach more of the host.
-    pub(crate) fn opened_by_project(&self) -> impl Iterator<Item = (&str, &Setting)> {
-        let opens = |(key, setting): &(&str, &Setting)| {
-            setting.from_project && (OPENING_KEYS.contains(key) || *key == "env" && setting.passes_variables_on())
-        };
-        self.settings.iter().map(|(key, setting)| (key.as_str(), setting)).filter(opens)
+    /// The keys of a project's file that need the caller's trust and do not have it.
+    pub(crate) fn untrusted(&self) -> Result<Vec<(&str, &Setting)>> {
+        let mut found = Vec::new();
+        if !self.settings.values().any(|setting| setting.untrusted) {
+            return Ok(found);
+        }
+        let command = crate::args::command();
+        for (key, setting) in self.settings.iter().filter(|(_, setting)| setting.untrusted) {
+            let arg = find_flag(&command, key).ok_or_else(|| unknown_key(&setting.file, key))?;
+            if trust::needs_trust(key, setting, &setting.texts(key, arg)?) {
+                found.push((key.as_str(), setting));
+            }
+        }
+        Ok(found)
     }
 
     /// Makes the values the defaults of their flags.
@@ -140,21 +170,23 @@ impl Config {
         }))
     }
 
-    fn read(&mut self, file: &Path, from_project: bool) -> Result<()> {
-        let cannot = || Error::new(ErrorCode::InvalidConfiguration, format!("cannot read {}", file.display()));
-        let text = std::fs::read_to_string(file).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => {
-                Error::new(ErrorCode::InvalidConfiguration, format!("there is no file {}", file.display()))
-            }
-            _ => cannot().because(error),
-        })?;
-        let table: Table = text.parse().map_err(|error: toml::de::Error| {
-            let message = format!("{} is not valid TOML: {}", file.display(), error.message());
-            Error::new(ErrorCode::InvalidConfiguration, message)
-        })?;
-        let file = std::path::absolute(file).map_err(|error| cannot().because(error))?;
+    fn read(&mut self, file: &Path, whose: Whose) -> Result<()> {
+        let wrong = |why: &str| Error::new(ErrorCode::InvalidConfiguration, format!("{}: {why}", file.display()));
+        let bytes =
+            files::read_setting(file).map_err(|error| Error { code: ErrorCode::InvalidConfiguration, ..error })?;
+        let text = std::str::from_utf8(&bytes).map_err(|_| wrong("it is not valid UTF-8"))?;
+        let table: Table = text
+            .parse()
+            .map_err(|error: toml::de::Error| wrong(&format!("it is not valid TOML: {}", error.message())))?;
+        let absolute = std::path::absolute(file).map_err(|error| wrong("it has no absolute path").because(error))?;
         for (key, value) in table {
-            self.settings.insert(key, Setting { file: file.clone(), from_project, value });
+            let of_project = matches!(whose, Whose::Project | Whose::TrustedProject);
+            if key == TRUST && whose != Whose::Own || key == TRUST_PROJECT && of_project {
+                return Err(wrong(&format!("the key {key:?} counts only in your own configuration file")));
+            }
+            let untrusted = whose == Whose::Project;
+            let replaces_own = self.settings.contains_key(&key);
+            self.settings.insert(key, Setting { file: absolute.clone(), untrusted, replaces_own, value });
         }
         Ok(())
     }
@@ -191,15 +223,6 @@ impl Setting {
         }
     }
 
-    /// Whether a list of variables has one without a value, which is the caller's own.
-    fn passes_variables_on(&self) -> bool {
-        let names_only = |item: &Value| item.as_str().is_some_and(|text| !text.contains('='));
-        match &self.value {
-            Value::Array(items) => items.iter().any(names_only),
-            single => names_only(single),
-        }
-    }
-
     fn wrong_type(&self, key: &str, expected: &str) -> Error {
         let message = format!("{}: the key {key:?} must be {expected}", self.file.display());
         Error::new(ErrorCode::InvalidConfiguration, message)
@@ -231,6 +254,8 @@ fn unknown_key(file: &Path, key: &str) -> Error {
     let dashed = key.replace('_', "-");
     let hint = if find_flag(&crate::args::command(), &dashed).is_some() {
         format!("did you mean {dashed}?")
+    } else if later::has_flag(&dashed) {
+        format!("{dashed} comes with a later version")
     } else {
         "a key is the name of a flag without its dashes, such as memory or output-limit".to_owned()
     };
@@ -245,7 +270,7 @@ mod tests {
         command_line::{Parsed, parse_with},
         flags::{Flags, Origin},
     };
-    use std::fs;
+    use std::{cell::RefCell, collections::BTreeSet, fs};
 
     /// A folder with a project file in it, a folder below it to stand in, and a user file.
     fn places(project: &str, user: &str) -> (tempfile::TempDir, Places) {
@@ -271,7 +296,7 @@ mod tests {
         let (args, flags) = run(&places, &["--pids", "9", "x.py"]).unwrap();
         assert_eq!((args.memory.as_str(), args.pids.as_str()), ("1g", "9"));
         assert_eq!((args.disk.as_str(), args.cpus.as_str()), ("5g", "0.5"));
-        assert_eq!(flags.origin("memory"), Origin::ProjectFile);
+        assert_eq!(flags.origin("memory"), Origin::UntrustedFile);
         assert_eq!(flags.origin("disk"), Origin::TrustedFile);
         assert_eq!(flags.origin("pids"), Origin::Flag);
         assert_eq!(flags.origin("inodes"), Origin::Default);
@@ -302,16 +327,89 @@ mod tests {
         assert_eq!(args.workspace.unwrap(), project.join("."));
         assert_eq!(args.mount, [format!("{}/data:/data", project.display())]);
         assert_eq!(args.secret, [format!("T=file:{}/token", project.display())]);
-        let opened: Vec<_> = flags.config.opened_by_project().map(|(key, _)| key).collect();
-        assert_eq!(opened, ["mount", "secret", "workspace"]);
+        assert_eq!(needing_trust(&flags), ["mount", "secret"]);
+    }
+
+    fn needing_trust(flags: &Flags) -> Vec<&str> {
+        flags.config.untrusted().unwrap().into_iter().map(|(key, _)| key).collect()
     }
 
     #[test]
-    fn a_project_file_that_takes_a_variable_of_the_caller_opens_the_sandbox() {
-        for (text, opens) in [("env = ['A=1']", false), ("env = ['A=1', 'TOKEN']", true), ("env = 'TOKEN'", true)] {
-            let (_dir, places) = places(text, "");
+    fn a_key_of_a_project_needs_trust_only_when_its_value_opens_the_sandbox() {
+        for (text, needs_trust) in [
+            ("network = 'none'", false),
+            ("network = 'full'", true),
+            ("workspace = '.'", false),
+            ("workspace = 'below'", false),
+            ("workspace = 'not-there'", false),
+            ("workspace = '..'", true),
+            ("workspace = '../not-there'", true),
+            ("workspace = '/etc'", true),
+            ("workspace = 'link-to-etc'", true),
+            ("workspace-mode = 'read-only'", false),
+            ("workspace-mode = 'read-write'", true),
+            ("file = ['glovebox.toml:x']", false),
+            ("file = ['/etc/passwd']", true),
+            ("file = ['/etc/passwd:glovebox.toml']", true),
+            ("file = ['link-to-etc/passwd:x']", true),
+            ("env-file = ['glovebox.toml']", false),
+            ("env-file = ['/etc/environment']", true),
+            ("stdin = '/etc/passwd'", true),
+            ("mount = []", false),
+            ("mount = ['.:/x']", true),
+            ("secret = ['HOME']", true),
+            ("data-dir = '.'", true),
+            ("user = 'nobody'", false),
+            ("user = 'root'", true),
+            ("user = '1000:0'", true),
+            ("env = ['A=1']", false),
+            ("env = ['A=1', 'TOKEN']", true),
+            ("env = 'TOKEN'", true),
+            ("backend = 'local'", true),
+            ("require-layer = []", false),
+            ("memory = '64g'\ntimeout = '9h'\ncode = 'x'\nlanguage = 'python'\nworkdir = 'x'", false),
+        ] {
+            let (dir, places) = places(text, "");
+            std::os::unix::fs::symlink("/etc", dir.path().join("project/link-to-etc")).unwrap();
             let (_, flags) = run(&places, &["x.py"]).unwrap();
-            assert_eq!(flags.config.opened_by_project().count() == 1, opens, "{text}");
+            assert_eq!(!needing_trust(&flags).is_empty(), needs_trust, "{text}");
+            assert_eq!(flags.refuse_untrusted().is_err(), needs_trust, "{text}");
+        }
+        let (_dir, places) = places("require-layer = []", "require-layer = ['seccomp']");
+        let (_, flags) = run(&places, &["x.py"]).unwrap();
+        assert_eq!(flags.refuse_untrusted().unwrap_err().code, ErrorCode::UntrustedConfig);
+    }
+
+    #[test]
+    fn what_a_flag_overrules_needs_no_trust() {
+        let (_dir, places) = places("network = 'full'", "");
+        let (_, flags) = run(&places, &["--network", "none", "x.py"]).unwrap();
+        flags.refuse_untrusted().unwrap();
+    }
+
+    #[test]
+    fn a_project_is_trusted_by_a_flag_or_by_the_callers_own_file_and_never_by_itself() {
+        let trusted = |user: &str, words: &[&str]| {
+            let (dir, places) = places("network = 'full'", "");
+            let user = user.replace("PROJECT", dir.path().join("project").to_str().unwrap());
+            fs::write(places.user_file.as_ref().unwrap(), user.replace("DIR", dir.path().to_str().unwrap())).unwrap();
+            let (args, flags) = run(&places, words).unwrap();
+            assert_eq!(args.network, "full");
+            flags.refuse_untrusted().is_ok()
+        };
+        assert!(!trusted("", &["x.py"]));
+        assert!(trusted("", &["--trust-project", "x.py"]));
+        assert!(trusted("trust = ['/elsewhere', 'PROJECT']", &["x.py"]));
+        assert!(trusted("trust = ['PROJECT/below/..']", &["x.py"]));
+        assert!(!trusted("trust = ['DIR', 'PROJECT/below', '/elsewhere']", &["x.py"]));
+        assert!(trusted("trust-project = true", &["x.py"]));
+        for (project, user) in
+            [("trust = ['/']", ""), ("trust-project = true", ""), ("", "trust = '/x'"), ("", "trust = ['x']")]
+        {
+            let (_dir, places) = places(project, user);
+            let error = run(&places, &["x.py"]).unwrap_err();
+            assert_eq!(error.code, ErrorCode::InvalidConfiguration, "{project} {user}");
+            assert!(error.message.contains("trust"), "{}", error.message);
         }
     }
 
@@ -331,6 +429,23 @@ mod tests {
             assert_eq!(error.code, ErrorCode::InvalidConfiguration, "{text}");
             assert!(error.message.contains(word) && error.message.contains("glovebox.toml"), "{}", error.message);
         }
+    }
+
+    #[test]
+    fn the_guide_lists_every_key_and_no_other() {
+        const GUIDE: &str = include_str!("../../../docs/guides/configuration.md");
+        let table = GUIDE.split("### Keys").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+        let cells = table.lines().filter(|line| line.starts_with("| `")).filter_map(|row| row.split('|').nth(1));
+        let words = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+        let listed: BTreeSet<String> = words.map(str::to_owned).collect();
+        let keys = RefCell::new(BTreeSet::from([TRUST.to_owned()]));
+        let command = map_flags(crate::args::command(), &|key, arg| {
+            keys.borrow_mut().insert(key);
+            arg
+        });
+        let mut keys = keys.into_inner();
+        keys.retain(|key| key == TRUST || find_flag(&command, key).is_some());
+        assert_eq!(listed, keys);
     }
 
     #[test]

@@ -2,44 +2,46 @@
 
 use std::{
     env::VarError,
+    io::Read,
     path::Path,
     process::{Command as HostCommand, Stdio},
 };
 
 use glovebox_core::{Command, Error, ErrorCode, Result, Secret};
+use zeroize::Zeroizing;
 
-use crate::{
-    args::RunArgs,
-    files,
-    flags::{Flags, Origin},
-};
+use crate::{args::RunArgs, files, flags::Flags, trust};
 
 /// Adds `--env-file`, `--env` and `--secret` to a command, in this order: a later one wins over an earlier one.
 pub(crate) fn add_variables(mut command: Command, args: &RunArgs, flags: &Flags) -> Result<Command> {
     for path in flags.list("env-file", &args.env_file) {
-        command = add_file(command, Path::new(path))?;
+        command = add_file(command, Path::new(path), flags.untrusted_file("env-file"))?;
     }
     for text in flags.list("env", &args.env) {
         command = add_variable(command, text).map_err(|error| flags.named("env", error))?;
     }
     for text in flags.list("secret", &args.secret) {
-        command = add_secret(command, text, flags)?;
+        command = add_secret(command, text)?;
     }
     Ok(command)
 }
 
 /// Adds the lines of a file: `K=V`, or `K` for the caller's own variable. Values are taken as they stand, without
-/// quotes or escapes; empty lines and lines that begin with `#` are left out.
-fn add_file(mut command: Command, path: &Path) -> Result<Command> {
-    files::open(path)?;
-    let bytes = std::fs::read(path).map_err(|error| files::cannot_read(path, error))?;
-    let text = String::from_utf8(bytes).map_err(|_| {
+/// quotes or escapes; empty lines and lines that begin with `#` are left out. A file that was chosen by a project which
+/// nobody trusts gets no variable of the caller.
+fn add_file(mut command: Command, path: &Path, chosen_by: Option<&Path>) -> Result<Command> {
+    let bytes = files::read_setting(path)?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| {
         let message = format!("the environment file {} is not valid UTF-8", path.display());
         Error::new(ErrorCode::InvalidEnvironment, message)
     })?;
     for (number, line) in text.lines().enumerate() {
         if line.trim().is_empty() || line.starts_with('#') {
             continue;
+        }
+        if let Some(project_file) = chosen_by.filter(|_| !line.contains('=')) {
+            let what = format!("{} line {} takes a variable of yours", path.display(), number + 1);
+            return Err(trust::refused(&what, project_file));
         }
         command = add_variable(command, line).map_err(|mut error| {
             error.message = format!("{} line {}: {}", path.display(), number + 1, error.message);
@@ -65,22 +67,18 @@ fn add_variable(command: Command, text: &str) -> Result<Command> {
 
 /// Adds `NAME`, `NAME=env:VAR`, `NAME=file:PATH` or `NAME=command:CMD`. What follows another `=` may be a secret that
 /// somebody typed by mistake, so no error repeats it.
-fn add_secret(command: Command, text: &str, flags: &Flags) -> Result<Command> {
+fn add_secret(command: Command, text: &str) -> Result<Command> {
     let (name, source) = text.split_once('=').unwrap_or((text, ""));
     if !is_identifier(name) {
         let message = "a --secret begins with the name of a variable: letters, digits and '_'";
         return Err(Error::new(ErrorCode::InvalidValue, message).hint(SOURCES));
     }
-    let value = match source.split_once(':') {
+    let mut value = match source.split_once(':') {
         None if text.len() == name.len() => from_variable(name, name),
         Some(("env", variable)) if is_identifier(variable) => from_variable(name, variable),
         Some(("file", path)) => from_file(name, Path::new(path)),
-        Some(("command", _)) if flags.origin("secret") == Origin::ProjectFile => {
-            let why = "a project's configuration file may not start commands on this machine";
-            Err(unavailable(name, why).hint("name the command with --secret or in your own config.toml"))
-        }
         Some(("command", line)) => from_command(name, line),
-        Some(("keyring", _)) => Err(unavailable(name, "this build cannot read keyrings").hint(SOURCES)),
+        Some(("keyring", _)) => Err(unavailable(name, "reading keyrings comes with a later version").hint(SOURCES)),
         _ => {
             let message = format!("the secret {name} has no source that is known");
             Err(Error::new(ErrorCode::InvalidValue, message).hint(SOURCES))
@@ -89,34 +87,54 @@ fn add_secret(command: Command, text: &str, flags: &Flags) -> Result<Command> {
     if value.is_empty() {
         return Err(unavailable(name, "its source gives an empty value"));
     }
-    command.secret(name, Secret::new(value))
+    command.secret(name, Secret::new(std::mem::take(&mut *value)))
 }
 
 const SOURCES: &str = "a secret's value never stands on the command line: use --secret NAME (your variable NAME), \
                        NAME=env:VAR, NAME=file:PATH or NAME=command:CMD";
 
-fn from_variable(name: &str, variable: &str) -> Result<String> {
-    own_variable(variable).map_err(|why| unavailable(name, &why))
+fn from_variable(name: &str, variable: &str) -> Result<Zeroizing<String>> {
+    own_variable(variable).map(Zeroizing::new).map_err(|why| unavailable(name, &why))
 }
 
-fn from_file(name: &str, path: &Path) -> Result<String> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| unavailable(name, &format!("cannot read {}", path.display())).because(error))?;
-    Ok(without_line_end(text))
+fn from_file(name: &str, path: &Path) -> Result<Zeroizing<String>> {
+    let bytes = files::read_setting(path)
+        .map_err(|error| Error { hint: error.hint.clone(), ..unavailable(name, &error.message) })?;
+    text(name, &bytes)
 }
 
-fn from_command(name: &str, line: &str) -> Result<String> {
-    let output = HostCommand::new("sh")
+/// What a command prints. Its output is bounded, and a command that prints more is ended.
+fn from_command(name: &str, line: &str) -> Result<Zeroizing<String>> {
+    let failed = |error: std::io::Error| unavailable(name, "its command cannot be run").because(error);
+    let mut child = HostCommand::new("sh")
         .args(["-c", line])
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| unavailable(name, "its command cannot be started").because(error))?;
-    if !output.status.success() {
-        return Err(unavailable(name, &format!("its command failed ({})", output.status)));
+        .spawn()
+        .map_err(failed)?;
+    let mut bytes = Zeroizing::new(Vec::with_capacity(4096));
+    if let Some(output) = child.stdout.take() {
+        output.take(files::LARGEST_SETTING + 1).read_to_end(&mut bytes).map_err(failed)?;
     }
-    let text = String::from_utf8(output.stdout).map_err(|_| unavailable(name, "its value is not valid UTF-8"))?;
-    Ok(without_line_end(text))
+    if bytes.len() as u64 > files::LARGEST_SETTING {
+        // One that has ended by itself meanwhile needs no signal.
+        let _ = child.kill();
+        child.wait().map_err(failed)?;
+        return Err(unavailable(name, "its command prints more than 1 MiB"));
+    }
+    let status = child.wait().map_err(failed)?;
+    if !status.success() {
+        return Err(unavailable(name, &format!("its command failed ({status})")));
+    }
+    text(name, &bytes)
+}
+
+/// Bytes as text, without the end of their last line.
+fn text(name: &str, bytes: &[u8]) -> Result<Zeroizing<String>> {
+    let text = std::str::from_utf8(bytes).map_err(|_| unavailable(name, "its value is not valid UTF-8"))?;
+    let text = text.strip_suffix('\n').map_or(text, |text| text.strip_suffix('\r').unwrap_or(text));
+    Ok(Zeroizing::new(text.to_owned()))
 }
 
 fn unavailable(name: &str, why: &str) -> Error {
@@ -129,16 +147,6 @@ fn own_variable(name: &str) -> Result<String, String> {
         VarError::NotPresent => format!("the variable {name} is not set here"),
         VarError::NotUnicode(_) => format!("the variable {name} is not valid UTF-8"),
     })
-}
-
-fn without_line_end(mut text: String) -> String {
-    if text.ends_with('\n') {
-        text.pop();
-        if text.ends_with('\r') {
-            text.pop();
-        }
-    }
-    text
 }
 
 fn is_identifier(text: &str) -> bool {

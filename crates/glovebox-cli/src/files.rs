@@ -2,15 +2,22 @@
 
 use std::{
     fs::{self, File, Metadata},
-    io,
-    os::unix::fs::PermissionsExt,
+    io::{self, Read},
+    os::{linux::fs::MetadataExt, unix::fs::PermissionsExt},
     path::{Path, PathBuf},
 };
 
-use glovebox_core::{Error, ErrorCode, InsidePath, Mount, Result, SandboxSpec, WORKING_DIR, Workspace, WorkspaceMode};
+use glovebox_core::{
+    Access, Error, ErrorCode, InsidePath, Mount, Result, SandboxSpec, WORKING_DIR, Workspace, WorkspaceMode,
+};
 use glovebox_engine::{FileContent, InputFile};
+use rustix::fs::{Mode, OFlags, makedev};
+use zeroize::Zeroizing;
 
 use crate::{args::RunArgs, flags::Flags};
+
+/// The largest setting that is read, from a file or from a command.
+pub(crate) const LARGEST_SETTING: u64 = 1 << 20;
 
 /// The workspace and the mounts of a run.
 pub(crate) fn add_host_folders(spec: &mut SandboxSpec, args: &RunArgs, flags: &Flags) -> Result<()> {
@@ -49,12 +56,56 @@ pub(crate) fn look_at(path: &Path) -> Result<Metadata> {
     if metadata.is_dir() {
         fs::read_dir(path).map_err(|error| cannot_read(path, error))?;
     } else if metadata.is_file() {
-        File::open(path).map_err(|error| cannot_read(path, error))?;
+        open_at_once(path)?;
     }
     Ok(metadata)
 }
 
-/// Opens a file that the caller named.
+/// Reads a file of settings: configuration, variables, a secret. A pipe or a device could keep us waiting or never end,
+/// so only an ordinary file is read, at most 1 MiB of it, and `/dev/null`, which is nothing.
+pub(crate) fn read_setting(path: &Path) -> Result<Zeroizing<Vec<u8>>> {
+    let file = open_ordinary(path)?;
+    // With room for all of it the bytes are not moved while they are read, which would leave copies of a secret.
+    let expected = file.metadata().map_or(0, |metadata| metadata.len()).min(LARGEST_SETTING);
+    let mut bytes = Zeroizing::new(Vec::with_capacity(expected as usize + 64));
+    file.take(LARGEST_SETTING + 1).read_to_end(&mut bytes).map_err(|error| cannot_read(path, error))?;
+    if bytes.len() as u64 > LARGEST_SETTING {
+        let message = format!("{} is larger than 1 MiB, the most that is read here", path.display());
+        return Err(Error::new(ErrorCode::FileUnreadable, message));
+    }
+    Ok(bytes)
+}
+
+/// Opens an ordinary file, or `/dev/null`.
+pub(crate) fn open_ordinary(path: &Path) -> Result<File> {
+    let file = open_at_once(path)?;
+    let metadata = file.metadata().map_err(|error| cannot_read(path, error))?;
+    if metadata.is_dir() {
+        return Err(is_a_folder(path));
+    }
+    if !metadata.is_file() && !is_null(&file) {
+        let message = format!("{} is not an ordinary file", path.display());
+        let hint = "a pipe or a device may never end; put what it gives into a file first";
+        return Err(Error::new(ErrorCode::FileUnreadable, message).hint(hint));
+    }
+    Ok(file)
+}
+
+/// Whether a file is `/dev/null`.
+pub(crate) fn is_null(file: &File) -> bool {
+    const MAJOR: u32 = 1;
+    const MINOR: u32 = 3;
+    file.metadata().is_ok_and(|metadata| metadata.st_rdev() == makedev(MAJOR, MINOR))
+}
+
+/// Opens a file without waiting, as a pipe that nobody writes to would make us do.
+fn open_at_once(path: &Path) -> Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| cannot_read(path, error.into()))?;
+    Ok(File::from(file))
+}
+
+/// Opens what the program is to read. A pipe is fine here, and is waited for.
 pub(crate) fn open(path: &Path) -> Result<File> {
     let file = File::open(path).map_err(|error| cannot_read(path, error))?;
     if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
@@ -101,12 +152,16 @@ fn parse_mode(text: &str) -> Result<WorkspaceMode, String> {
     }
 }
 
-/// Reads `SRC[:DST]`. A source that exists under the whole text is meant as it stands, colons and all.
-fn input_file(text: &str, flags: &Flags, spec: &SandboxSpec) -> Result<InputFile> {
-    let (source, target) = match text.rsplit_once(':') {
+/// Splits `SRC[:DST]`. A source that exists under the whole text is meant as it stands, colons and all.
+pub(crate) fn source_and_target(text: &str) -> (&str, &str) {
+    match text.rsplit_once(':') {
         Some((source, target)) if !Path::new(text).exists() => (source, target),
         _ => (text, ""),
-    };
+    }
+}
+
+fn input_file(text: &str, flags: &Flags, spec: &SandboxSpec) -> Result<InputFile> {
+    let (source, target) = source_and_target(text);
     if source.is_empty() {
         return Err(flags.wrong("file", text, "expected SRC or SRC:DST"));
     }
@@ -122,12 +177,34 @@ fn input_file(text: &str, flags: &Flags, spec: &SandboxSpec) -> Result<InputFile
         target => target.to_owned(),
     };
     let target = InsidePath::relative_to(&working_dir(), &target).map_err(|error| flags.named("file", error))?;
-    let read_only = spec.workspace.as_ref().is_some_and(|workspace| workspace.mode == WorkspaceMode::ReadOnly);
-    if read_only && target.is_under(WORKING_DIR) {
-        let message = format!("--file {text} cannot be copied into a workspace that is read-only");
-        return Err(Error::new(ErrorCode::Usage, message).hint("copy it elsewhere, as in --file SRC:/tmp/DST"));
-    }
+    check_target(&target, spec).map_err(|error| flags.named("file", error))?;
     copied(path, target)
+}
+
+/// Refuses a copy that would land in a folder of the host: what is copied in belongs to the sandbox.
+pub(crate) fn check_target(target: &InsidePath, spec: &SandboxSpec) -> Result<()> {
+    let refuse = |message: String| {
+        let hint = "copy it elsewhere, as in --file SRC:/tmp/DST, or leave out what makes the folder your own";
+        Err(Error::new(ErrorCode::Usage, message).hint(hint))
+    };
+    let mount = spec.mounts.iter().find(|mount| target.is_under(mount.target.as_str()));
+    match (mount, &spec.workspace) {
+        (Some(mount), _) if mount.access == Access::ReadWrite => {
+            refuse(format!("{target} would be written into your {}, which is mounted", mount.source.display()))
+        }
+        (Some(mount), _) => {
+            refuse(format!("{target} lies in the mount of {}, which is read-only", mount.source.display()))
+        }
+        (None, Some(workspace)) if target.is_under(WORKING_DIR) => match workspace.mode {
+            WorkspaceMode::Overlay => Ok(()),
+            WorkspaceMode::ReadOnly => refuse(format!("{target} lies in the workspace, which is read-only")),
+            WorkspaceMode::ReadWrite => refuse(format!(
+                "{target} would be written into your folder {}, because the workspace is read-write",
+                workspace.source.display()
+            )),
+        },
+        _ => Ok(()),
+    }
 }
 
 /// The last part of a path: that of the folder itself for `.`.

@@ -1,11 +1,14 @@
 //! Where values came from, and errors that say so.
 
+use std::path::Path;
+
 use clap::{ArgMatches, parser::ValueSource};
 use glovebox_core::{Error, ErrorCode, Result};
 
 use crate::{
-    args::{key, variable},
+    args::{is_global, key, variable},
     config::Config,
+    trust,
 };
 
 /// Where the value of a flag came from.
@@ -15,9 +18,9 @@ pub(crate) enum Origin {
     Flag,
     /// A variable of the caller.
     Variable,
-    /// The project's configuration file.
-    ProjectFile,
-    /// The caller's own configuration file, or one that the caller named.
+    /// The configuration file of a project that the caller does not trust.
+    UntrustedFile,
+    /// The caller's own configuration file, one that the caller named, or that of a project which the caller trusts.
     TrustedFile,
     /// Nobody set it.
     Default,
@@ -46,15 +49,49 @@ impl Flags {
     /// Where the value of `flag` came from.
     pub(crate) fn origin(&self, flag: &str) -> Origin {
         let id = flag.replace('-', "_");
-        match self.matches.try_contains_id(&id).ok().and_then(|_| self.matches.value_source(&id)) {
+        match self.has(flag).then(|| self.matches.value_source(&id)).flatten() {
             Some(ValueSource::CommandLine) => Origin::Flag,
             Some(ValueSource::EnvVariable) => Origin::Variable,
-            _ => match self.config.get(&key(&self.prefix, flag)) {
-                Some(setting) if setting.from_project => Origin::ProjectFile,
+            _ => match self.config.get(&self.key(flag)) {
+                Some(setting) if setting.untrusted => Origin::UntrustedFile,
                 Some(_) => Origin::TrustedFile,
                 None => Origin::Default,
             },
         }
+    }
+
+    /// The key of a flag in a configuration file.
+    fn key(&self, flag: &str) -> String {
+        if is_global(flag) { flag.to_owned() } else { key(&self.prefix, flag) }
+    }
+
+    /// The flag of a key, as far as this verb has one.
+    fn flag<'a>(&self, wanted: &'a str) -> Option<&'a str> {
+        let below = wanted.strip_prefix(&self.prefix).map(|flag| flag.trim_start_matches('-'));
+        [Some(wanted), below].into_iter().flatten().find(|flag| self.has(flag) && self.key(flag) == wanted)
+    }
+
+    /// Whether the verb has this flag.
+    fn has(&self, flag: &str) -> bool {
+        self.matches.try_contains_id(&flag.replace('-', "_")).is_ok()
+    }
+
+    /// The file of an untrusted project that the value of `flag` came from.
+    pub(crate) fn untrusted_file(&self, flag: &str) -> Option<&Path> {
+        self.config
+            .get(&self.key(flag))
+            .filter(|_| self.origin(flag) == Origin::UntrustedFile)
+            .map(|setting| setting.file.as_path())
+    }
+
+    /// Refuses a project's file that opens the sandbox, unless the caller trusts the project. What a flag or a variable
+    /// overrules, or the verb does not use, counts for nothing and is let be.
+    pub(crate) fn refuse_untrusted(&self) -> Result<()> {
+        let mut keys = self.config.untrusted()?;
+        keys.retain(|(key, _)| self.flag(key).is_some_and(|flag| self.origin(flag) == Origin::UntrustedFile));
+        let Some((_, setting)) = keys.first() else { return Ok(()) };
+        let names = keys.iter().map(|(key, _)| *key).collect::<Vec<_>>().join(", ");
+        Err(trust::refused(&format!("{} opens the sandbox ({names})", setting.file.display()), &setting.file))
     }
 
     /// Checks a value. The error names the flag, the value, the forms that are accepted, and where the value came from.
@@ -85,8 +122,8 @@ impl Flags {
     fn with_origin(&self, flag: &str, error: Error) -> Error {
         let place = match self.origin(flag) {
             Origin::Flag | Origin::Default => return error,
-            Origin::Variable => format!("the value comes from the variable {}", variable(&key(&self.prefix, flag))),
-            Origin::ProjectFile | Origin::TrustedFile => match self.config.get(&key(&self.prefix, flag)) {
+            Origin::Variable => format!("the value comes from the variable {}", variable(&self.key(flag))),
+            Origin::UntrustedFile | Origin::TrustedFile => match self.config.get(&self.key(flag)) {
                 Some(setting) => format!("the value comes from {}", setting.file.display()),
                 None => return error,
             },

@@ -11,6 +11,7 @@ mod config;
 mod environment;
 mod files;
 mod flags;
+mod later;
 mod program;
 mod report;
 mod request;
@@ -19,6 +20,8 @@ mod signals;
 mod stdio;
 mod table;
 mod terminal;
+mod trust;
+mod variables;
 mod verbs;
 
 use std::{
@@ -56,6 +59,7 @@ fn glovebox(args: Vec<OsString>, backend: Option<Result<NativeBackend>>, json_wa
         Err(error) => return report::error(&error, json_wanted),
     };
     let json = line.cli.globals.json;
+    variables::warn_of_unknown();
     match dispatch(line, backend) {
         Ok(code) => code,
         Err(error) => report::error(&error, json),
@@ -64,6 +68,7 @@ fn glovebox(args: Vec<OsString>, backend: Option<Result<NativeBackend>>, json_wa
 
 fn dispatch(line: CommandLine, backend: Option<Result<NativeBackend>>) -> Result<u8> {
     let CommandLine { cli, flags, after_dashes } = line;
+    flags.refuse_untrusted()?;
     match cli.verb {
         None => verbs::help(),
         Some(args::Verb::Run(args)) => verbs::run::execute(&cli.globals, &args, &flags, after_dashes, backend),

@@ -2,8 +2,9 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File},
+    fs::{self, Metadata},
     io::Read,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -37,7 +38,7 @@ pub(crate) fn find(args: &RunArgs, after_dashes: Option<Vec<OsString>>, spec: &S
     let mut words = texts(&args.program)?.into_iter();
     if let Some(code) = &args.code {
         let rest = words.chain(texts(&after_dashes.unwrap_or_default())?).collect();
-        return code_program(code, args.language.as_deref(), rest);
+        return code_program(code, args.language.as_deref(), rest, spec);
     }
     match (words.next(), after_dashes) {
         (Some(file), after_dashes) => {
@@ -64,7 +65,7 @@ fn command_program(argv: Vec<String>, language: Option<&str>) -> Result<Program>
     Ok(Program { argv, file: None, language: None, left_behind: None })
 }
 
-fn code_program(code: &str, language: Option<&str>, rest: Vec<String>) -> Result<Program> {
+fn code_program(code: &str, language: Option<&str>, rest: Vec<String>, spec: &SandboxSpec) -> Result<Program> {
     let Some(name) = language else {
         let error = Error::new(ErrorCode::Usage, "--code needs --language");
         return Err(error.hint(format!("languages: {}", Language::names())));
@@ -76,6 +77,7 @@ fn code_program(code: &str, language: Option<&str>, rest: Vec<String>) -> Result
         None => {
             let name = language.code_file();
             let target = InsidePath::relative_to(&files::working_dir(), &name)?;
+            files::check_target(&target, spec)?;
             let content = FileContent::Bytes(Bytes::copy_from_slice(code.as_bytes()));
             (language.run_file(interpreter, &name), Some(InputFile { target, content, mode: 0o644 }))
         }
@@ -101,7 +103,7 @@ fn file_program(path: &Path, rest: Vec<String>, args: &RunArgs, spec: &SandboxSp
             let language = by_name(name)?;
             (language.run_file(interpreter(language), &place.inside), Some(language))
         }
-        None => interpreted(path, &place, shebang.as_ref())?,
+        None => interpreted(path, &metadata, &place, shebang.as_ref())?,
     };
     argv.extend(rest);
     Ok(Program { argv, file: place.copy, language, left_behind: place.left_behind })
@@ -168,6 +170,7 @@ fn copy_in(path: &Path, target: InsidePath, spec: &SandboxSpec) -> Result<InputF
 /// The command line for a file whose language nobody named.
 fn interpreted(
     path: &Path,
+    metadata: &Metadata,
     place: &Place,
     shebang: Option<&Shebang>,
 ) -> Result<(Vec<String>, Option<&'static Language>)> {
@@ -185,8 +188,10 @@ fn interpreted(
         (None, None) => {
             let (path, name) = (path.display(), &place.name);
             let message = format!("the language of {path} is not known: its ending says nothing, nor does a #! line");
+            let executable = metadata.permissions().mode() & 0o111 != 0;
+            let runner = if executable { format!("./{name}") } else { format!("PROGRAM {name}") };
             Err(Error::new(ErrorCode::UnknownLanguage, message).hint(format!(
-                "name it with --language ({}), or run the file as a program: glovebox run --file {path} -- ./{name}",
+                "name it with --language ({}), or say what runs it: glovebox run --file {path} -- {runner}",
                 Language::names()
             )))
         }
@@ -195,9 +200,8 @@ fn interpreted(
 
 fn read_shebang(path: &Path) -> Result<Option<Shebang>> {
     let mut beginning = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(FIRST_LINE).read_to_end(&mut beginning))
-        .map_err(|error| files::cannot_read(path, error))?;
+    let file = files::open_ordinary(path)?;
+    file.take(FIRST_LINE).read_to_end(&mut beginning).map_err(|error| files::cannot_read(path, error))?;
     Ok(Shebang::parse(&beginning))
 }
 

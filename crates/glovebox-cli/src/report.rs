@@ -10,10 +10,22 @@ use std::{
 use glovebox_core::{Error, ErrorCode, Isolation, Layer, LimitKind, Network, Outcome, Result, RunResult, SandboxSpec};
 use serde::Serialize;
 
-/// Says a line.
+/// Says a line. Names in it may come from inside a sandbox or from somebody's folder; what would steer the terminal is
+/// shown instead of sent.
 pub(crate) fn say(line: &str) {
     // A standard error that cannot be written leaves nobody to tell.
-    let _ = writeln!(stderr().lock(), "glovebox: {line}");
+    let _ = writeln!(stderr().lock(), "glovebox: {}", printable(line));
+}
+
+fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    shown
 }
 
 /// Prints what a verb was asked for on standard output.
@@ -144,11 +156,13 @@ fn outcome(result: &RunResult) -> Option<String> {
              --output-limit-kill",
             size(*limit_bytes)
         ),
-        Outcome::DiskFull { .. } => format!(
-            "the disk was full: limit {} and {} files; raise it with --disk or --inodes",
-            size(result.limits.disk_bytes),
+        Outcome::DiskFull { limit: LimitKind::Inodes, .. } => format!(
+            "there was no room for more files: limit {} files and folders; raise it with --inodes",
             result.limits.inodes
         ),
+        Outcome::DiskFull { .. } => {
+            format!("the disk was full: limit {}; raise it with --disk", size(result.limits.disk_bytes))
+        }
         Outcome::Lost => "the sandbox went away under the run".to_owned(),
         other => format!("{other:?}"),
     })
@@ -160,6 +174,8 @@ fn limit_hit(limit: LimitKind, result: &RunResult) -> Option<String> {
         LimitKind::Memory => format!("the memory limit of {} was reached (--memory)", size(limits.memory_bytes)),
         LimitKind::Cpus => format!("the limit of {} CPUs was reached (--cpus)", limits.cpus),
         LimitKind::Pids => format!("the limit of {} processes was reached (--pids)", limits.pids),
+        LimitKind::Disk if result.limits_hit.contains(&LimitKind::Inodes) => return None,
+        LimitKind::Inodes => format!("the limit of {} files and folders was reached (--inodes)", limits.inodes),
         LimitKind::Disk => format!("the disk limit of {} was reached (--disk)", size(limits.disk_bytes)),
         LimitKind::OpenFiles => format!("the limit of {} open files was reached (--open-files)", limits.open_files),
         // The caller has seen all of the output; only the result document would have been cut.
@@ -235,6 +251,11 @@ mod tests {
         assert_eq!(duration(Duration::from_secs(30)), "30s");
         assert_eq!(duration(Duration::from_secs(5400)), "1h30m");
         assert_eq!(duration(Duration::from_millis(1500)), "1s500ms");
+    }
+
+    #[test]
+    fn what_would_steer_a_terminal_is_shown_instead() {
+        assert_eq!(printable("a\u{1b}[2J\nb \u{9b}ü"), "a\\u{1b}[2J\\nb \\u{9b}ü");
     }
 
     #[test]

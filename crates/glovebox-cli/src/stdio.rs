@@ -7,10 +7,7 @@
 use std::{
     fs::File,
     io::{self, ErrorKind, IsTerminal, Read, Write, stderr, stdin, stdout},
-    os::{
-        fd::{AsFd, OwnedFd},
-        linux::fs::MetadataExt,
-    },
+    os::fd::{AsFd, OwnedFd},
     path::Path,
     thread,
 };
@@ -18,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use glovebox_core::{Error, ErrorCode, Result};
 use glovebox_engine::{Canceller, Stdin};
-use rustix::{fs::makedev, process::getpgrp, termios::tcgetpgrp};
+use rustix::{process::getpgrp, termios::tcgetpgrp};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::files;
@@ -37,7 +34,7 @@ pub(crate) fn standard_input(file: Option<&Path>) -> Result<Stdin> {
             None => return Ok(Stdin::Empty),
         },
     };
-    if is_null(&input) {
+    if files::is_null(&input) {
         return Ok(Stdin::Empty);
     }
     let (sender, receiver) = mpsc::channel(CHUNKS);
@@ -52,12 +49,6 @@ fn own_input() -> Option<File> {
         return None;
     }
     Some(File::from(duplicate(stdin().as_fd()).ok()?))
-}
-
-fn is_null(file: &File) -> bool {
-    const MAJOR: u32 = 1;
-    const MINOR: u32 = 3;
-    file.metadata().is_ok_and(|metadata| metadata.st_rdev() == makedev(MAJOR, MINOR))
 }
 
 fn read_all(mut input: File, sender: &mpsc::Sender<Bytes>) {

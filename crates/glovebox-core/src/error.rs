@@ -49,6 +49,8 @@ error_codes! {
     InvalidPath = "invalid_path", 2;
     /// A configuration file cannot be read or holds something unknown.
     InvalidConfiguration = "invalid_configuration", 2;
+    /// A project's configuration file opens the sandbox, and the caller does not trust the project.
+    UntrustedConfig = "untrusted_config", 125;
     /// A file or folder that was named does not exist.
     FileNotFound = "file_not_found", 125;
     /// A file or folder that was named cannot be read.

@@ -41,6 +41,8 @@ pub enum Outcome {
     DiskFull {
         /// Its exit code; 128 + n when signal n ended it.
         code: i32,
+        /// What there was no room for: `disk` for bytes, `inodes` for files and folders.
+        limit: LimitKind,
     },
     /// Somebody asked for the end.
     Cancelled,
@@ -70,7 +72,7 @@ impl Outcome {
     /// The exit code of the command line for this outcome.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Outcome::Exited { code } | Outcome::DiskFull { code } => *code as u8,
+            Outcome::Exited { code } | Outcome::DiskFull { code, .. } => *code as u8,
             Outcome::Signaled { signal } => (128 + signal) as u8,
             Outcome::TimedOut { .. } => 124,
             Outcome::OutOfMemory { .. } => 137,
@@ -91,8 +93,10 @@ pub enum LimitKind {
     Cpus,
     /// Processes and threads.
     Pids,
-    /// Bytes or files on disk.
+    /// Bytes on disk, or files where `inodes` stands beside it.
     Disk,
+    /// Files and folders.
+    Inodes,
     /// Open files.
     OpenFiles,
     /// Bytes of output.
@@ -118,8 +122,8 @@ pub struct Ending {
     pub memory_limit: u64,
     /// Name of the main process.
     pub process: String,
-    /// No block or inode was free on a limited file system at the end.
-    pub disk_full: bool,
+    /// No block or inode was free on a limited file system at the end: which of the two.
+    pub disk_full: Option<LimitKind>,
 }
 
 /// Decides the outcome by the contract's rules. What the host did comes first, then what the kernel counted,
@@ -146,10 +150,9 @@ pub fn decide_outcome(ending: &Ending) -> Outcome {
         (Some(code), None) => Outcome::Exited { code },
         (None, None) => return Outcome::Lost,
     };
-    match status {
-        Outcome::Exited { code: 0 } => status,
-        _ if ending.disk_full => Outcome::DiskFull { code: i32::from(status.exit_code()) },
-        _ => status,
+    match (&status, ending.disk_full) {
+        (Outcome::Exited { code: 0 }, _) | (_, None) => status,
+        (_, Some(limit)) => Outcome::DiskFull { code: i32::from(status.exit_code()), limit },
     }
 }
 
@@ -173,9 +176,9 @@ mod tests {
 
     #[test]
     fn a_full_disk_decides_only_when_the_program_failed() {
-        let failed = Ending { code: Some(1), disk_full: true, ..ending() };
-        assert_eq!(decide_outcome(&failed), Outcome::DiskFull { code: 1 });
-        let fine = Ending { code: Some(0), disk_full: true, ..ending() };
+        let failed = Ending { code: Some(1), disk_full: Some(LimitKind::Inodes), ..ending() };
+        assert_eq!(decide_outcome(&failed), Outcome::DiskFull { code: 1, limit: LimitKind::Inodes });
+        let fine = Ending { code: Some(0), disk_full: Some(LimitKind::Disk), ..ending() };
         assert_eq!(decide_outcome(&fine), Outcome::Exited { code: 0 });
     }
 
@@ -196,7 +199,7 @@ mod tests {
             Outcome::TimedOut { limit_ms: 1 },
             Outcome::OutOfMemory { limit_bytes: 1, process: "x".into(), evidence: None },
             Outcome::OutputExceeded { limit_bytes: 1 },
-            Outcome::DiskFull { code: 1 },
+            Outcome::DiskFull { code: 1, limit: LimitKind::Disk },
             Outcome::Cancelled,
             Outcome::Lost,
         ];
@@ -213,6 +216,6 @@ mod tests {
         assert_eq!(Outcome::OutputExceeded { limit_bytes: 1 }.exit_code(), 123);
         assert_eq!(Outcome::Cancelled.exit_code(), 130);
         assert_eq!(Outcome::Lost.exit_code(), 125);
-        assert_eq!(Outcome::DiskFull { code: 3 }.exit_code(), 3);
+        assert_eq!(Outcome::DiskFull { code: 3, limit: LimitKind::Disk }.exit_code(), 3);
     }
 }

@@ -2,17 +2,19 @@
 
 use std::fmt;
 
+use zeroize::Zeroizing;
+
 /// What stands in place of a secret.
 const MASK: &str = "[redacted]";
 
-/// A secret value. It prints as `[redacted]`.
+/// A secret value. It prints as `[redacted]`, and its memory is wiped when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret(Zeroizing<String>);
 
 impl Secret {
     /// Wraps a value.
     pub fn new(value: impl Into<String>) -> Self {
-        Secret(value.into())
+        Secret(Zeroizing::new(value.into()))
     }
 
     /// The value itself, for the one place that hands it to the program.

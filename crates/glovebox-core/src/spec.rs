@@ -119,6 +119,9 @@ impl Mount {
             _ => (text, Access::ReadOnly),
         };
         let (source, target) = pair.rsplit_once(':').ok_or_else(|| wrong("there is no target"))?;
+        if !target.starts_with('/') && source.contains(":/") {
+            return Err(wrong(&format!("its last part is {target:?}, and only ro or rw can follow the target")));
+        }
         if source.is_empty() {
             return Err(wrong("there is no source"));
         }
@@ -213,6 +216,7 @@ mod tests {
         assert_eq!(mount.source, PathBuf::from("/srv/a:b"));
         assert_eq!(mount.access, Access::ReadOnly);
         assert_eq!(Mount::parse("x:/data:rw").unwrap().access, Access::ReadWrite);
+        assert!(Mount::parse("x:/data:wr").unwrap_err().message.contains("only ro or rw"));
         for text in [
             "/a",
             ":/b",

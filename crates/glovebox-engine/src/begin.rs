@@ -5,6 +5,7 @@ use glovebox_proto::{Frame, FrameKind, StartFailed, StartRun, Started, path};
 use jiff::Timestamp;
 use prost::Message;
 use tokio::time::Instant;
+use zeroize::Zeroize;
 
 use crate::{
     RunRequest, Stdin, artifacts,
@@ -35,7 +36,7 @@ pub(crate) async fn begin(
     artifacts::check_globs(&request.artifacts)?;
     let given = input::put_files(channel, &request.files).await?;
     let (mut sending, opening) = channel.request(path::RUN).await?;
-    let start = StartRun {
+    let mut start = StartRun {
         argv: request.command.argv.clone(),
         env: environment(clean, request),
         cwd: request.command.cwd.to_string(),
@@ -47,7 +48,9 @@ pub(crate) async fn begin(
         return Err(Error::new(ErrorCode::InvalidValue, "arguments and environment are longer than 512 KiB together")
             .hint("pass large input as a file or on standard input"));
     }
-    sending.send(Frame::message(FrameKind::Start, &start)).await?;
+    let message = Frame::message(FrameKind::Start, &start);
+    start.env.zeroize();
+    sending.send(message).await?;
     let mut receiving = opening.answer().await?;
     let mut started = None;
     let mut answer = receiving.next().await?;

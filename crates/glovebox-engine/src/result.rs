@@ -29,8 +29,8 @@ pub(crate) struct Seen {
     pub(crate) changes: ChangeSet,
     pub(crate) kept: Kept,
     pub(crate) artifacts_dir: std::path::PathBuf,
-    /// The disk watch ended the run.
-    pub(crate) watched_disk: bool,
+    /// The limit for whose sake a watch ended the run.
+    pub(crate) watched: Option<LimitKind>,
 }
 
 /// What of a request is needed when the run is over.
@@ -60,11 +60,14 @@ impl Asked {
 
 /// Makes the result document.
 pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunResult {
-    let no_room = seen.evidence.store.free_bytes == 0 || seen.evidence.store.free_inodes == 0 || seen.watched_disk;
     seen.ending.memory_kill = seen.evidence.memory_kills > 0;
-    seen.ending.disk_full = no_room;
+    seen.ending.disk_full = match seen.evidence.store {
+        store if store.free_bytes == 0 => Some(LimitKind::Disk),
+        store if store.free_inodes == 0 => Some(LimitKind::Inodes),
+        _ => seen.watched.filter(|kind| matches!(kind, LimitKind::Disk | LimitKind::Inodes)),
+    };
     let outcome = decide_outcome(&seen.ending);
-    let limits_hit = limits_hit(&outcome, &seen, no_room);
+    let limits_hit = limits_hit(&outcome, &seen);
     let mut limits = identity.created.limits.clone();
     limits.timeout_ms = asked.timeout.as_millis() as u64;
     limits.output_bytes = asked.output;
@@ -164,11 +167,13 @@ fn mask_names(command: &Command, seen: &mut Seen) {
 }
 
 /// Limits that were touched without deciding the end.
-fn limits_hit(outcome: &Outcome, seen: &Seen, no_room: bool) -> Vec<LimitKind> {
+fn limits_hit(outcome: &Outcome, seen: &Seen) -> Vec<LimitKind> {
+    let full = seen.ending.disk_full.filter(|_| !matches!(outcome, Outcome::DiskFull { .. }));
     let output = seen.stdout.exceeded() || seen.stderr.exceeded();
     let touched = [
         (LimitKind::Memory, seen.evidence.memory_kills > 0 && !matches!(outcome, Outcome::OutOfMemory { .. })),
-        (LimitKind::Disk, no_room && !matches!(outcome, Outcome::DiskFull { .. })),
+        (LimitKind::Disk, full.is_some()),
+        (LimitKind::Inodes, full == Some(LimitKind::Inodes)),
         (LimitKind::Pids, seen.evidence.pids_refused > 0),
         (LimitKind::Output, output && !matches!(outcome, Outcome::OutputExceeded { .. })),
     ];

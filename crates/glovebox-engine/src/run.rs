@@ -170,7 +170,7 @@ pub(crate) fn follow(
             process: program_name(&request.command.argv[0]),
             ..Ending::default()
         },
-        watched_disk: false,
+        watched: None,
         phase: Phase::Running,
         asked: Asked::of(&request),
         request,
@@ -214,7 +214,7 @@ struct Driver {
     stdout: Output,
     stderr: Output,
     ending: Ending,
-    watched_disk: bool,
+    watched: Option<LimitKind>,
     phase: Phase,
     entry: Entry,
 }
@@ -277,7 +277,7 @@ impl Driver {
                 () = sleep_until(self.deadline) => self.deadline_passed()?,
                 kind = &mut watched, if watching => {
                     watching = false;
-                    self.watched_disk = kind == LimitKind::Disk;
+                    self.watched = Some(kind);
                     self.kill();
                 }
                 permit = events.reserve(), if waiting.is_some() => {
@@ -399,7 +399,7 @@ impl Driver {
             changes: collected.changes.names(),
             kept: collected.kept,
             artifacts_dir: self.engine.artifact_dir(self.entry.run),
-            watched_disk: self.watched_disk,
+            watched: self.watched,
         };
         Finished { result: result::make(&identity, &self.asked, seen), changes: collected.changes, entry: self.entry }
     }

@@ -19,6 +19,7 @@ use tokio::{
     net::unix::pipe::{Receiver, Sender},
     sync::{mpsc, oneshot},
 };
+use zeroize::Zeroize;
 
 use crate::{
     processes::{self, Target},
@@ -51,11 +52,14 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
         return Err(io::ErrorKind::InvalidData.into());
     }
     frames.release(first.payload.len())?;
-    let request: StartRun = first.read().map_err(io::Error::other)?;
+    let mut request: StartRun = first.read().map_err(io::Error::other)?;
     let (ends, command_ends) = make_ends(&request)?;
     let quiet = guest.killing.lock().await;
     stream::send(&mut out, Frame::data(FrameKind::Starting, &[])).await?;
-    let (pid, ended) = match start(&guest, &request, &command_ends).await? {
+    let started = start(&guest, &request, &command_ends).await;
+    // Secrets are among the variables, and nobody here needs them again.
+    request.env.zeroize();
+    let (pid, ended) = match started? {
         Ok(started) => started,
         Err(failed) => {
             drop(quiet);

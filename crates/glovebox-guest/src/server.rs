@@ -44,13 +44,17 @@ impl Server {
         Ok(Server { runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()? })
     }
 
-    /// Serves the host until it goes away.
-    pub fn serve(self, sockets: GuestSockets) -> io::Result<()> {
-        LocalSet::new().block_on(&self.runtime, serve_connection(sockets))
+    /// Serves the host until it goes away. The zygote may still be preparing itself: `zygote_spoke` is called with its
+    /// socket once its first word is there to be read, and no command is started before that succeeds.
+    pub fn serve(self, sockets: GuestSockets, zygote_spoke: impl FnMut(&OwnedFd) -> io::Result<()>) -> io::Result<()> {
+        LocalSet::new().block_on(&self.runtime, serve_connection(sockets, zygote_spoke))
     }
 }
 
-async fn serve_connection(sockets: GuestSockets) -> io::Result<()> {
+async fn serve_connection(
+    sockets: GuestSockets,
+    mut zygote_spoke: impl FnMut(&OwnedFd) -> io::Result<()>,
+) -> io::Result<()> {
     rustix::io::ioctl_fionbio(&sockets.channel, true)?;
     rustix::io::ioctl_fionbio(&sockets.zygote, true)?;
     let channel = UnixStream::from_std(sockets.channel.into())?;
@@ -62,6 +66,22 @@ async fn serve_connection(sockets: GuestSockets) -> io::Result<()> {
         killing: Mutex::new(()),
     });
     tokio::task::spawn_local(guest.reaper.clone().serve());
+    let first_word = async {
+        // Commands wait for this lock, which is taken before the first request is.
+        let zygote = guest.zygote.lock().await;
+        zygote.async_io(tokio::io::Interest::READABLE, |socket| zygote_spoke(socket)).await
+    };
+    let requests = serve_requests(&guest, channel);
+    tokio::pin!(first_word, requests);
+    tokio::select! {
+        biased;
+        spoke = &mut first_word => spoke?,
+        served = &mut requests => return served,
+    }
+    requests.await
+}
+
+async fn serve_requests(guest: &Rc<Guest>, channel: UnixStream) -> io::Result<()> {
     let mut connection = h2::server::Builder::new()
         .initial_window_size(bound::STREAM_WINDOW)
         .initial_connection_window_size(bound::CONNECTION_WINDOW)

@@ -17,6 +17,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::{IDLE, sys};
 
@@ -65,6 +66,8 @@ pub fn serve(socket: OwnedFd, identity: Identity) {
             Ok(pid) => [pid, 0, 0],
             Err((step, errno)) => [0, step as i32, errno],
         };
+        // Secrets are among the variables. They must not wait here for the next command, nor for whoever takes over.
+        buffer[..length].zeroize();
         let bytes: Vec<u8> = answer.iter().flat_map(|n| n.to_le_bytes()).collect();
         if rustix::io::write(&socket, &bytes).is_err() {
             return;
@@ -100,21 +103,27 @@ fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<(usize, Vec
 
 fn start(request: &[u8], stdio: &[OwnedFd], identity: Identity, stack: &mut [u8]) -> Result<i32, (Step, i32)> {
     let wrong = |_| (Step::Request, libc::EINVAL);
-    let request = StartRun::decode(request).map_err(|_| (Step::Request, libc::EINVAL))?;
+    let mut request = StartRun::decode(request).map_err(|_| (Step::Request, libc::EINVAL))?;
     let [stdin, stdout, stderr] = stdio else { return Err((Step::Request, libc::EBADF)) };
-    let strings = |texts: Vec<String>| texts.into_iter().map(CString::new).collect::<Result<Vec<_>, _>>();
+    let strings =
+        |texts: &[String]| texts.iter().map(|text| CString::new(text.as_str())).collect::<Result<Vec<_>, _>>();
     let program = request.argv.first().cloned().unwrap_or_default();
-    let prepared = sys::Prepared {
-        candidates: strings(candidates(&program, &request.env)).map_err(wrong)?,
-        argv: strings(request.argv).map_err(wrong)?,
-        env: strings(request.env).map_err(wrong)?,
+    let env = strings(&request.env).map_err(wrong);
+    let candidates = strings(&candidates(&program, &request.env)).map_err(wrong);
+    request.env.zeroize();
+    let mut prepared = sys::Prepared {
+        candidates: candidates?,
+        argv: strings(&request.argv).map_err(wrong)?,
+        env: env?,
         cwd: CString::new(request.cwd).map_err(wrong)?,
         stdio: [stdin.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd()],
         terminal: request.rows.is_some(),
         uid: identity.uid,
         gid: identity.gid,
     };
-    sys::spawn(&prepared, stack)
+    let spawned = sys::spawn(&prepared, stack);
+    prepared.env.zeroize();
+    spawned
 }
 
 /// The paths that a program's name may mean: itself when it holds a slash, else one in each folder of PATH.
@@ -128,7 +137,7 @@ fn candidates(program: &str, env: &[String]) -> Vec<String> {
 
 /// Asks the zygote for a command. The socket is ready for writing when this is called.
 pub(crate) fn ask(socket: BorrowedFd<'_>, request: &StartRun, stdio: [BorrowedFd<'_>; 3]) -> io::Result<()> {
-    let bytes = request.encode_to_vec();
+    let bytes = Zeroizing::new(request.encode_to_vec());
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&stdio));

@@ -68,7 +68,15 @@ impl Ledger {
 
     /// The blobs of this ledger.
     pub fn blobs(&self) -> Result<Blobs> {
-        Blobs::open(self.inner.folder.join("blobs"))
+        Blobs::open(self.blobs_folder())
+    }
+
+    pub(crate) fn has_blobs(&self) -> bool {
+        self.blobs_folder().is_dir()
+    }
+
+    fn blobs_folder(&self) -> PathBuf {
+        self.inner.folder.join("blobs")
     }
 
     /// Notes that a run is under way, before its command starts. `if_lost` is the result that the run has when nobody is
@@ -89,8 +97,10 @@ impl Ledger {
         self.inner.folder.join("running")
     }
 
-    pub(crate) fn is_there(&self) -> bool {
-        self.inner.file.exists()
+    /// Whether there is a database. A folder that may not be looked into is no empty ledger.
+    pub(crate) fn is_there(&self) -> Result<bool> {
+        let file = &self.inner.file;
+        file.try_exists().map_err(|error| store::unavailable(file).because(error))
     }
 
     pub(crate) fn failed(&self, error: sqlx::Error) -> Error {

@@ -119,7 +119,7 @@ impl Ledger {
                 runs.push(run);
             }
         }
-        if self.is_there() {
+        if self.is_there()? {
             runs.extend(self.ended(filter).await?);
         }
         runs.sort_by_key(|run| Reverse(run.run));
@@ -168,7 +168,7 @@ impl Ledger {
         let begins = format!("run_{begins}");
         let mut found: BTreeSet<String> = self.settle().await?.iter().map(|noted| noted.run.to_string()).collect();
         found.retain(|run| run.starts_with(&begins));
-        if self.is_there() {
+        if self.is_there()? {
             let mut connection = self.connection().await?;
             let rows: Vec<String> = query_scalar("SELECT run FROM runs WHERE run >= ?1 AND run < ?1 || '~' LIMIT 2")
                 .bind(begins)
@@ -248,6 +248,13 @@ impl Ledger {
                 Ok(Some(Box::new(self.blobs()?.open_blob(&sha256)?)))
             }
         }
+    }
+
+    /// Settles what dead processes left: their runs are lost, and their unfinished blobs are removed. Says how many blobs
+    /// that were.
+    pub async fn sweep(&self) -> Result<u64> {
+        self.settle().await?;
+        if self.has_blobs() { self.blobs()?.sweep() } else { Ok(0) }
     }
 
     /// The runs under way. For those that nobody is left to finish the row of a lost run is written first.

@@ -129,7 +129,7 @@ pub(crate) fn failed(file: &Path, error: sqlx::Error) -> Error {
     }
 }
 
-fn unavailable(file: &Path) -> Error {
+pub(crate) fn unavailable(file: &Path) -> Error {
     Error::new(ErrorCode::LedgerUnavailable, format!("the ledger {} cannot be used", file.display()))
 }
 

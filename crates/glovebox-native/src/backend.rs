@@ -17,16 +17,17 @@ use glovebox_core::{
     GivenFile, GuestStream, Isolation, Layer, LimitKind, LimitsInForce, Network, Result, SandboxId, SandboxSpec,
     StoreUse, Usage, WORKING_DIR, WorkspaceMode,
 };
+use rustix::process::{Signal, pidfd_send_signal};
 use tokio::net::UnixStream;
 
 use crate::{
-    cgroup::Cgroups,
+    cgroup::{Cgroups, storage_bytes},
     changes::{self, Layers},
     launcher, owner,
     plan::{Answer, Counted, Order, Plan, PlannedMount},
     store,
     sys::{self, Forked},
-    wire,
+    watch, wire,
 };
 
 /// Sandboxes of this host's own kernel, for root.
@@ -54,6 +55,7 @@ struct Held {
 #[derive(Debug)]
 struct Made {
     store: OwnedFd,
+    guest: OwnedFd,
     /// Becomes readable when a host folder has outgrown the disk limit.
     watch: Option<OwnedFd>,
     guest_pid: i32,
@@ -205,11 +207,13 @@ impl Backend for NativeBackend {
             (Answer::Destroyed(_), _) => return Err(gone(id)),
         };
         let mut fds = fds.into_iter();
-        let store = fds.next().ok_or_else(|| Error::new(ErrorCode::Internal, "the launcher's answer is not whole"))?;
+        let (Some(store), Some(guest)) = (fds.next(), fds.next()) else {
+            return Err(Error::new(ErrorCode::Internal, "the launcher's answer is not whole"));
+        };
         let isolation = Isolation::from_checks(|layer| present.contains(&layer));
         let mut all = self.held();
         let held = all.get_mut(&id).ok_or_else(|| gone(id))?;
-        held.made = Some(Made { store, watch: fds.next(), guest_pid, group });
+        held.made = Some(Made { store, guest, watch: fds.next(), guest_pid, group });
         if let Some(layer) = held.required.iter().find(|layer| !isolation.has(**layer)) {
             let message = format!("the layer {layer} was asked for and is missing");
             return Err(Error::new(ErrorCode::LayerMissing, message));
@@ -220,9 +224,9 @@ impl Backend for NativeBackend {
     async fn evidence(&self, id: SandboxId) -> Result<Evidence> {
         let all = self.held();
         let made = all.get(&id).and_then(|held| held.made.as_ref()).ok_or_else(|| gone(id))?;
-        let store = store::fullness(made.store.as_fd()).map_err(host_io)?;
+        let seen = made.look().map_err(host_io)?;
         let groups = self.cgroups()?.named(&made.group);
-        Ok(evidence(groups.count(made.guest_pid), store))
+        Ok(evidence(groups.count(), seen))
     }
 
     async fn changes(
@@ -251,12 +255,13 @@ impl Backend for NativeBackend {
     async fn watched_limit(&self, id: SandboxId) -> LimitKind {
         let watch = self.held().get_mut(&id).and_then(|held| held.made.as_mut()?.watch.take());
         let watch = watch.and_then(|watch| sys::register(watch).ok());
+        let mut said = [0];
         if let Some(watch) = watch
             && watch.readable().await.is_ok()
             // The end of the watch makes its pipe readable too, but empty.
-            && rustix::io::read(watch.get_ref(), &mut [0u8; 1][..]) == Ok(1)
+            && rustix::io::read(watch.get_ref(), &mut said[..]) == Ok(1)
         {
-            return LimitKind::Disk;
+            return if said == [watch::OUTGROWN_FILES] { LimitKind::Inodes } else { LimitKind::Disk };
         }
         std::future::pending().await
     }
@@ -269,9 +274,13 @@ impl Backend for NativeBackend {
     async fn destroy(&self, id: SandboxId) -> Result<Option<Evidence>> {
         // Our own hold on the store must go first, or its memory would outlive the sandbox.
         let made = self.held().remove(&id).and_then(|held| held.made);
-        let store = made.and_then(|made| store::fullness(made.store.as_fd()).ok());
+        let seen = made.as_ref().and_then(|made| made.look().ok());
+        if let Some(made) = made {
+            // The launcher does it too; but the sooner the kernel knows, the sooner all is over.
+            let _ = pidfd_send_signal(&made.guest, Signal::KILL);
+        }
         match answer(self.order(&Order::Destroy { id }, None)?).await? {
-            (Answer::Destroyed(counted), _) => Ok(counted.zip(store).map(|(counted, store)| evidence(counted, store))),
+            (Answer::Destroyed(counted), _) => Ok(counted.zip(seen).map(|(counted, seen)| evidence(counted, seen))),
             (Answer::Failed(failure), _) => Err(failure.into_error()),
             (Answer::Created { .. }, _) => {
                 Err(Error::new(ErrorCode::Internal, "the launcher answered another question"))
@@ -396,18 +405,33 @@ fn clean_environment() -> Vec<(String, String)> {
     .to_vec()
 }
 
-fn evidence(counted: Counted, store: StoreUse) -> Evidence {
+/// What is seen of a sandbox besides its groups.
+struct Look {
+    store: StoreUse,
+    read_bytes: u64,
+    written_bytes: u64,
+}
+
+impl Made {
+    /// Looks while the guest lives.
+    fn look(&self) -> io::Result<Look> {
+        let (read_bytes, written_bytes) = storage_bytes(self.guest_pid);
+        Ok(Look { store: store::fullness(self.store.as_fd())?, read_bytes, written_bytes })
+    }
+}
+
+fn evidence(counted: Counted, seen: Look) -> Evidence {
     Evidence {
         usage: Usage {
             cpu_ms: counted.cpu_ms,
             memory_peak_bytes: counted.memory_peak,
             processes_peak: counted.processes_peak,
-            read_bytes: counted.read_bytes,
-            written_bytes: counted.written_bytes,
+            read_bytes: seen.read_bytes,
+            written_bytes: seen.written_bytes,
         },
         memory_kills: counted.memory_kills,
         pids_refused: counted.pids_refused,
-        store,
+        store: seen.store,
     }
 }
 

@@ -23,7 +23,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::sys;
 
-pub(crate) use evidence::MemoryFiles;
+pub(crate) use evidence::{MemoryFiles, storage_bytes};
 pub(crate) use limits::GroupLimits;
 
 const FOLDER: &str = "glovebox";

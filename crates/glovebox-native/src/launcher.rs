@@ -28,6 +28,7 @@ use glovebox_guest::IDLE;
 use libc::sock_filter;
 use rustix::{
     event::{Timespec, epoll},
+    fs::{Mode, OFlags},
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
     thread::CpuSet,
 };
@@ -37,11 +38,14 @@ use crate::{
     checks::{self, HostNamespaces},
     host_image::HostImage,
     idmap,
-    inside::{self, Inside},
+    inside::{self, Inside, Masks},
     mounts::{self, Mapped, Tree},
+    network::Networks,
     owner::Owner,
     plan::{Answer, Counted, Failure, GuestReport, MountOrders, Order, Plan, step},
-    seccomp, store,
+    seccomp,
+    skeleton::Skeletons,
+    store,
     sys::{self, Forked, KillOnDrop},
     watch::{self, MemoryWatch},
     wire,
@@ -52,6 +56,9 @@ const CONTROL: u64 = 0;
 const PROCESS: u64 = 1;
 const REPORT: u64 = 2;
 
+/// When nothing happens for so long, there is time to make something ahead.
+const PAUSE: Duration = Duration::from_millis(3);
+
 /// A sandbox that lives, or is being made, or is being ended.
 struct Live {
     id: SandboxId,
@@ -59,6 +66,8 @@ struct Live {
     process: OwnedFd,
     groups: Groups,
     store: OwnedFd,
+    /// Held so that its mounts are taken down by the launcher, after it has answered, and not by the dying guest.
+    mounts: Option<OwnedFd>,
     memory: Option<MemoryWatch>,
     _disk_watch: Option<KillOnDrop>,
     mapped: Mapped,
@@ -88,14 +97,15 @@ struct Launcher {
     events: OwnedFd,
     owner: Owner,
     cgroups: Cgroups,
-    image: HostImage,
+    skeletons: Skeletons,
+    networks: Networks,
     filter: Vec<sock_filter>,
+    proc_masks: Masks,
     /// The CPUs that the caller may use.
     cpus: CpuSet,
     host: HostNamespaces,
     sandboxes: BTreeMap<u64, Live>,
     next: u64,
-    in_scratch: bool,
 }
 
 /// The launcher's life. Never returns to the caller's code.
@@ -122,6 +132,8 @@ fn prepare(control: OwnedFd, cpus: CpuSet) -> io::Result<Launcher> {
     let owner = Owner::register()?;
     let cgroups = Cgroups::detect()?;
     owner.collect_garbage(&cgroups)?;
+    let host = HostNamespaces::own();
+    mounts::enter_scratch()?;
     let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     watch_for(&events, &control, CONTROL)?;
     sys::allow_all_cpus(&cpus);
@@ -130,13 +142,14 @@ fn prepare(control: OwnedFd, cpus: CpuSet) -> io::Result<Launcher> {
         events,
         owner,
         cgroups,
-        image: HostImage::detect(),
+        skeletons: Skeletons::new(HostImage::detect()),
+        networks: Networks::new()?,
         filter: seccomp::compile(),
+        proc_masks: Masks::detect(),
         cpus,
-        host: HostNamespaces::own(),
+        host,
         sandboxes: BTreeMap::new(),
         next: 1,
-        in_scratch: false,
     })
 }
 
@@ -144,21 +157,34 @@ fn watch_for(events: &OwnedFd, what: impl AsFd, number: u64) -> io::Result<()> {
     Ok(epoll::add(events, what, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?)
 }
 
+/// The numbers of what happened, within a time or whenever it comes.
+fn wait_for_events(events: &OwnedFd, wait: Option<Duration>) -> rustix::io::Result<Vec<u64>> {
+    let mut space = [MaybeUninit::<epoll::Event>::uninit(); 32];
+    let timeout = wait.map(|wait| Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() });
+    let (happened, _) = epoll::wait(events, &mut space, timeout.as_ref())?;
+    Ok(happened.iter().map(|event| event.data.u64()).collect())
+}
+
 impl Launcher {
     /// Serves until the caller is gone.
     fn serve(&mut self) -> io::Result<()> {
         let mut rested = false;
         loop {
-            let mut space = [MaybeUninit::<epoll::Event>::uninit(); 32];
             let until_look = self.look_at_memory();
-            let wait = if rested { until_look } else { Some(until_look.map_or(IDLE, |wait| wait.min(IDLE))) };
-            let timeout =
-                wait.map(|wait| Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() });
-            let numbers: Vec<u64> = match epoll::wait(&self.events, &mut space, timeout.as_ref()) {
-                Ok((events, _)) => events.iter().map(|event| event.data.u64()).collect(),
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
+            let wait = match rested {
+                _ if self.networks.wants_spare() => Some(PAUSE),
+                false => Some(until_look.map_or(IDLE, |wait| wait.min(IDLE))),
+                true => until_look,
             };
+            let numbers = match wait_for_events(&self.events, wait) {
+                Err(rustix::io::Errno::INTR) => continue,
+                other => other?,
+            };
+            if numbers.is_empty() && wait == Some(PAUSE) {
+                // Without one ahead the next sandbox makes its own, and says why it cannot.
+                let _ = self.networks.make_spare();
+                continue;
+            }
             if numbers.is_empty() && !rested && wait == Some(IDLE) {
                 glovebox_guest::rest();
             }
@@ -211,13 +237,15 @@ impl Launcher {
         let base = idmap::base(id);
         let (report, guest_report) = step("make sockets", wire::message_pair())?;
         let (door_sender, doors) = step("make sockets", wire::message_pair())?;
-        let (pid, process) = match step("fork the guest", sys::fork_with(namespaces()))? {
+        let forked = step("fork the guest", self.fork_into_network(plan))?;
+        let (pid, process) = match forked {
             Forked::Child => inside::main(Inside {
                 launcher: guest_report,
                 channel,
                 doors,
                 plan: plan.clone(),
                 filter: std::mem::take(&mut self.filter),
+                proc_masks: std::mem::take(&mut self.proc_masks),
                 cpus: self.cpus,
             }),
             Forked::Parent { pid, pidfd } => (pid, pidfd),
@@ -228,22 +256,23 @@ impl Launcher {
         drop((guest_report, doors, channel));
         let map = idmap::plain_map(base);
         step("write the id maps", idmap::write_maps(pid, &map, &map))?;
-        let limits = GroupLimits::new(plan.group_memory(), plan.pids, plan.cpus);
-        step("make the control groups", groups.make(&limits))?;
-        step("open the groups", send_doors(&door_sender, groups))?;
-        let store = store::make(plan, &self.image, base)?;
-        let (trees, mapped, store) = self.make_trees(plan, base, pid, store)?;
+        let (trees, mapped, store) = self.make_trees(plan, base, pid)?;
         // What is there before anything can be written counts as before, so the watch starts before the mounts go in.
         let watching =
             plan.writes_to_host().then(|| step("watch the disk", watch::start_disk_watch(plan))).transpose()?;
         let (watch, disk_watch) = watching.unzip();
-        step("hand over the mounts", send_mounts(&report, &store, &trees, groups))?;
+        step("hand over the mounts", send_mounts(&report, &trees))?;
+        let limits = GroupLimits::new(plan.group_memory(), plan.pids, plan.cpus);
+        step("make the control groups", groups.make(&limits))?;
+        step("open the groups", send_doors(&door_sender, groups, Side::Run))?;
+        step("open the groups", send_doors(&report, groups, Side::Guest))?;
         let live = Live {
             id,
             pid,
             process: guard.keep(),
             groups: groups.clone(),
             store,
+            mounts: None,
             memory: groups.memory_files().map(|files| MemoryWatch::start(files, plan.memory)),
             _disk_watch: disk_watch,
             mapped,
@@ -259,43 +288,44 @@ impl Launcher {
         Ok((live, report, watch))
     }
 
-    /// All trees that the guest attaches below the store, and whether their owners could be shifted. An overlay gives the
-    /// store back as a new descriptor.
-    fn make_trees(
-        &mut self,
-        plan: &Plan,
-        base: u32,
-        guest: Pid,
-        store: OwnedFd,
-    ) -> Result<(Vec<Tree>, Mapped, OwnedFd), Failure> {
+    /// Forks the guest in the network that it will have.
+    fn fork_into_network(&mut self, plan: &Plan) -> io::Result<Forked> {
+        if plan.host_network {
+            return sys::fork_with(namespaces());
+        }
+        self.networks.enter()?;
+        let forked = sys::fork_with(namespaces());
+        match forked {
+            Ok(Forked::Child) => {}
+            _ => self.networks.leave()?,
+        }
+        forked
+    }
+
+    /// All trees that the guest attaches, the root and the store first; whether their owners could be shifted; and the
+    /// store once more, to be kept.
+    fn make_trees(&mut self, plan: &Plan, base: u32, guest: Pid) -> Result<(Vec<Tree>, Mapped, OwnedFd), Failure> {
         let namespace = step("open the user namespace", idmap::namespace_of(guest))?;
-        let (mut trees, mut mapped) = mounts::image(&self.image.mounts, namespace.as_fd())?;
-        let store = self.add_overlay(plan, base, store, &mut trees)?;
+        let (root, mut mapped) = self.skeletons.lend(plan, namespace.as_fd())?;
+        let store = store::make(plan, base)?;
+        let overlay = plan.workspace.as_ref().filter(|_| plan.workspace_overlay);
+        let (store, overlay) = match overlay {
+            Some(workspace) => {
+                mounts::overlay(workspace, base, plan, store).map(|(tree, store)| (store, Some(tree)))?
+            }
+            None => (store, None),
+        };
+        let kept = step("keep the store", store.try_clone())?;
+        let tree = |target: &str, tree| Tree { target: target.into(), tree };
+        let mut trees = vec![tree("/", root), tree(store::PLACE, store)];
+        trees.extend(overlay);
         let direct = plan.workspace.iter().filter(|_| !plan.workspace_overlay);
         for mount in direct.chain(&plan.mounts) {
             let (tree, how) = mounts::planned(mount, base, plan)?;
             mapped = mapped.and(how);
             trees.push(tree);
         }
-        Ok((trees, mapped, store))
-    }
-
-    /// Puts an overlay over the workspace, if the plan wants one. The store comes back as a new descriptor then.
-    fn add_overlay(
-        &mut self,
-        plan: &Plan,
-        base: u32,
-        store: OwnedFd,
-        trees: &mut Vec<Tree>,
-    ) -> Result<OwnedFd, Failure> {
-        let Some(workspace) = plan.workspace.as_ref().filter(|_| plan.workspace_overlay) else { return Ok(store) };
-        if !self.in_scratch {
-            step("make a mount namespace", mounts::enter_scratch())?;
-            self.in_scratch = true;
-        }
-        let (tree, store) = mounts::overlay(workspace, base, plan, store)?;
-        trees.push(tree);
-        Ok(store)
+        Ok((trees, mapped, kept))
     }
 
     fn register(&mut self, live: Live) {
@@ -322,12 +352,17 @@ impl Launcher {
                 return self.give_up(number, failure, pending.reply);
             }
         };
+        // The first command is about to start where the zygote is, which may be here.
+        sys::step_aside(&self.cpus);
         let (present, zygote) =
             checks::present(live.pid, &self.host, &live.groups, live.mapped, live.host_network, live.user, &report);
         live.zygote = zygote.and_then(|pid| handle_on(pid, &live.groups));
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let group = live.groups.name().to_owned();
         let answer = Answer::Created { guest_pid: live.pid.as_raw_nonzero().get(), group, present };
-        let mut fds = vec![live.store.as_fd()];
+        live.mounts =
+            rustix::fs::open(format!("/proc/{}/ns/mnt", live.pid.as_raw_nonzero()), flags, Mode::empty()).ok();
+        let mut fds = vec![live.store.as_fd(), live.process.as_fd()];
         fds.extend(pending.watch.as_ref().map(|watch| watch.as_fd()));
         if wire::send(&pending.reply, &answer, &fds).is_err() {
             // The caller no longer waits; nobody will ever destroy this sandbox but us.
@@ -357,7 +392,7 @@ impl Launcher {
         live.ending.extend(reply);
         end(live);
         // While the kernel ends the processes, there is time to read what it counted.
-        live.counted = Some(live.groups.count(live.pid.as_raw_nonzero().get()));
+        live.counted = Some(live.groups.count());
         self.finish_if_over(number);
     }
 
@@ -377,11 +412,10 @@ impl Launcher {
     fn finish_if_over(&mut self, number: u64) {
         let over = self.sandboxes.get(&number).is_some_and(|live| live.exited && live.destroy);
         if let Some(live) = over.then(|| self.sandboxes.remove(&number)).flatten() {
-            let Live { groups, ending, counted, store, _disk_watch, .. } = live;
-            drop((store, _disk_watch));
-            groups.remove_when_empty();
-            for reply in ending {
-                let _ = wire::send(reply, &Answer::Destroyed(counted), &[]);
+            live.groups.remove_when_empty();
+            // The kernel takes its time to let go of files and mounts that nobody can reach any more.
+            for reply in &live.ending {
+                let _ = wire::send(reply, &Answer::Destroyed(live.counted), &[]);
             }
         }
     }
@@ -413,23 +447,21 @@ impl Launcher {
     }
 }
 
-/// New namespaces of a guest. The zygote makes those for the network and for control groups.
+/// New namespaces of a guest, besides its network. The zygote makes the one for control groups.
 fn namespaces() -> u64 {
     let all = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
     all as u64
 }
 
-fn send_doors(sender: &OwnedFd, groups: &Groups) -> io::Result<()> {
-    let doors = groups.doors(Side::Run)?;
+fn send_doors(sender: &OwnedFd, groups: &Groups, side: Side) -> io::Result<()> {
+    let doors = groups.doors(side)?;
     let fds: Vec<_> = doors.iter().map(AsFd::as_fd).collect();
     wire::send(sender, &(), &fds)
 }
 
-fn send_mounts(report: &OwnedFd, store: &OwnedFd, trees: &[Tree], groups: &Groups) -> io::Result<()> {
-    let targets = std::iter::once("/".to_owned()).chain(trees.iter().map(|tree| tree.target.clone())).collect();
-    let doors = groups.doors(Side::Guest)?;
-    let trees = trees.iter().map(|tree| tree.tree.as_fd());
-    let fds: Vec<_> = std::iter::once(store.as_fd()).chain(trees).chain(doors.iter().map(AsFd::as_fd)).collect();
+fn send_mounts(report: &OwnedFd, trees: &[Tree]) -> io::Result<()> {
+    let targets = trees.iter().map(|tree| tree.target.clone()).collect();
+    let fds: Vec<_> = trees.iter().map(|tree| tree.tree.as_fd()).collect();
     wire::send(report, &MountOrders { targets }, &fds)
 }
 
@@ -439,10 +471,10 @@ fn handle_on(pid: i32, groups: &Groups) -> Option<OwnedFd> {
     groups.hold(Side::Run, pid).then_some(handle)
 }
 
-/// Ends the guest; the kernel then ends every process of its namespace.
+/// Ends the guest; the kernel then ends every process of its namespace, and the zygote need not wait for that.
 fn end(live: &Live) {
+    let _ = pidfd_send_signal(&live.process, Signal::KILL);
     if let Some(zygote) = &live.zygote {
         let _ = pidfd_send_signal(zygote, Signal::KILL);
     }
-    let _ = pidfd_send_signal(&live.process, Signal::KILL);
 }

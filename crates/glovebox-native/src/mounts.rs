@@ -20,7 +20,7 @@ use crate::{
     idmap,
     owner::SCRATCH,
     plan::{Failure, Plan, PlannedMount, step},
-    sys,
+    sys::{self, Sealed},
 };
 
 /// A tree of mounts to attach, and where.
@@ -43,7 +43,7 @@ impl Mapped {
     }
 }
 
-/// Makes the launcher ready to attach things where nobody else sees them. Done once, when an overlay is first needed.
+/// Makes the launcher ready to attach things where nobody else sees them.
 pub(crate) fn enter_scratch() -> io::Result<()> {
     sys::unshare(libc::CLONE_NEWNS)?;
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
@@ -52,18 +52,6 @@ pub(crate) fn enter_scratch() -> io::Result<()> {
         std::fs::create_dir(format!("{SCRATCH}/{name}"))?;
     }
     Ok(())
-}
-
-/// The read-only trees of the image.
-pub(crate) fn image(paths: &[String], namespace: BorrowedFd<'_>) -> Result<(Vec<Tree>, Mapped), Failure> {
-    let mut mapped = Mapped::All;
-    let mut trees = Vec::with_capacity(paths.len());
-    for path in paths {
-        let (tree, how) = step(&format!("share {path}"), sealed(path, true, namespace))?;
-        trees.push(Tree { target: path.clone(), tree });
-        mapped = mapped.and(how);
-    }
-    Ok((trees, mapped))
 }
 
 /// One of the caller's mounts, or a workspace that is no overlay. One that is only read may go without a shift of its
@@ -102,10 +90,11 @@ fn owner_namespace(source: &str, base: u32, plan: &Plan) -> io::Result<OwnedFd> 
 fn sealed(path: &str, read_only: bool, namespace: BorrowedFd<'_>) -> io::Result<(OwnedFd, Mapped)> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     let tree = open_tree(CWD, path, flags)?;
-    match sys::seal_tree(tree.as_fd(), read_only, Some(namespace)) {
+    let sealed = if read_only { Sealed::ReadOnly } else { Sealed::Writable };
+    match sys::seal_tree(tree.as_fd(), sealed, Some(namespace)) {
         Ok(()) => Ok((tree, Mapped::All)),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            sys::seal_tree(tree.as_fd(), read_only, None)?;
+            sys::seal_tree(tree.as_fd(), sealed, None)?;
             Ok((tree, Mapped::NotAll))
         }
         Err(error) => Err(error),

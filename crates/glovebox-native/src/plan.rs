@@ -58,7 +58,7 @@ pub(crate) enum Order {
 /// What the launcher answers.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// Descriptors come along in this order: store, disk watch if any.
+    /// Descriptors come along in this order: store, guest, disk watch if any.
     Created {
         guest_pid: i32,
         group: String,
@@ -77,8 +77,6 @@ pub(crate) struct Counted {
     pub(crate) processes_peak: u64,
     pub(crate) memory_kills: u64,
     pub(crate) pids_refused: u64,
-    pub(crate) read_bytes: u64,
-    pub(crate) written_bytes: u64,
 }
 
 /// A step that failed.
@@ -108,11 +106,10 @@ pub(crate) fn step<T>(name: &str, result: Result<T, impl Into<io::Error>>) -> Re
     result.map_err(|error| Failure::new(name, &error.into()))
 }
 
-/// The mounts that the guest attaches. The descriptor of each comes along, and behind them those by which the guest
-/// joins its groups.
+/// The mounts that the guest attaches. The descriptor of each comes along.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct MountOrders {
-    /// Where each goes; the first is the root itself.
+    /// Where each goes; the first is the root itself, the second the store.
     pub(crate) targets: Vec<String>,
 }
 

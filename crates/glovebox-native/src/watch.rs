@@ -8,7 +8,7 @@
 //! which costs more than the rest of a short run.
 //!
 //! Disk. A workspace or mount that is written in place lies on a file system of the host. A small process adds up
-//! what is in it, again and again, and tells when it has grown by more than the limit.
+//! what is in it, again and again, and tells when it has grown by more than the limit, and by which.
 
 use std::{
     io,
@@ -79,6 +79,10 @@ const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 const MOST_ENTRIES: u64 = 1_000_000;
 const DEEPEST: usize = 128;
 
+/// What the disk watch says.
+const OUTGROWN_BYTES: u8 = b'b';
+pub(crate) const OUTGROWN_FILES: u8 = b'f';
+
 /// Starts a process that watches folders of the host which programs inside can write. The descriptor becomes readable
 /// when they have grown by more than the disk limit. The process ends when its handle is dropped, or its launcher dies.
 pub(crate) fn start_disk_watch(plan: &Plan) -> io::Result<(OwnedFd, KillOnDrop)> {
@@ -113,10 +117,13 @@ pub(crate) fn start_disk_watch(plan: &Plan) -> io::Result<(OwnedFd, KillOnDrop)>
 fn watch_folders(folders: &[OwnedFd], most: Size, tell: &OwnedFd) {
     // The pipe has an event only once nobody reads it any more.
     while poll(&mut [PollFd::new(tell, PollFlags::empty())], Some(&REST)) == Ok(0) {
-        if total(folders).is_none_or(|size| size.bytes > most.bytes || size.entries > most.entries) {
-            let _ = rustix::io::write(tell, b"!");
-            return;
-        }
+        let outgrown = match total(folders) {
+            Some(size) if size.bytes > most.bytes => OUTGROWN_BYTES,
+            Some(size) if size.entries <= most.entries => continue,
+            _ => OUTGROWN_FILES,
+        };
+        let _ = rustix::io::write(tell, &[outgrown]);
+        return;
     }
 }
 

@@ -64,6 +64,16 @@ enum Soak {
         #[arg(long)]
         glovebox: PathBuf,
     },
+    /// Ends the glovebox process at random moments of a short run, and looks for half a record.
+    #[command(name = "soak-record")]
+    Record {
+        /// How many times.
+        #[arg(long, default_value_t = 100)]
+        count: usize,
+        /// The glovebox program.
+        #[arg(long)]
+        glovebox: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -83,8 +93,10 @@ fn run(args: Args) -> anyhow::Result<bool> {
         list();
         return Ok(true);
     }
-    if let Some(Soak::Kill { count, glovebox }) = &args.soak {
-        return soak::kill(*count, glovebox);
+    match &args.soak {
+        Some(Soak::Kill { count, glovebox }) => return soak::kill(*count, glovebox),
+        Some(Soak::Record { count, glovebox }) => return soak::record(*count, glovebox),
+        _ => {}
     }
     let _inheritable = become_a_leaky_caller()?;
     let subject = start_backend(&args.backend)?;
@@ -93,7 +105,7 @@ fn run(args: Args) -> anyhow::Result<bool> {
         match args.soak {
             Some(Soak::Runs { count }) => soak::runs(subject, count).await,
             Some(Soak::Concurrent { count, at_once }) => soak::concurrent(subject, count, at_once).await,
-            Some(Soak::Kill { .. }) => unreachable!("handled before a backend is started"),
+            Some(Soak::Kill { .. } | Soak::Record { .. }) => unreachable!("handled before a backend is started"),
             None => {
                 let options = Options { filter: args.filter, json: args.json, probe: find_probe(args.probe)? };
                 Ok(run_suite(subject, &options).await?.failed.is_empty())

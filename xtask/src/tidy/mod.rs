@@ -2,6 +2,7 @@
 
 mod code;
 mod lengths;
+mod licences;
 mod manifests;
 mod markdown;
 mod text;
@@ -32,10 +33,11 @@ impl Offence {
 type Rule = fn(&[SourceFile]) -> Vec<Offence>;
 
 /// Every rule by its name.
-const RULES: [(&str, Rule); 10] = [
+const RULES: [(&str, Rule); 11] = [
     ("dependencies point down", manifests::dependencies_point_down),
     ("crates inherit the workspace's lints", manifests::crates_inherit_lints),
     ("dependencies are explained", manifests::dependencies_are_explained),
+    ("dependencies are allowed by deny.toml", licences::dependencies_are_allowed),
     ("unsafe stays in its fence", unsafe_fence::unsafe_stays_in_its_fence),
     ("functions and files are short", lengths::functions_and_files_are_short),
     ("file names say what is inside", text::file_names_say_what_is_inside),

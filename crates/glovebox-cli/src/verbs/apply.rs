@@ -16,19 +16,12 @@ use serde_json::json;
 use super::{changes::say_what_is_not_shown, data_dir, runtime};
 use crate::{
     args::{ApplyArgs, Globals},
-    flags::{Flags, Origin},
+    flags::Flags,
     report,
     review::{self, Reviewed},
 };
 
-/// Flags that say what is applied where. A project's file comes with the project, so it does not get to say it.
-const OWN_FLAGS: [&str; 7] = ["to", "all", "only", "outward-links", "reverse", "interactive", "dry-run"];
-
 pub(crate) fn execute(globals: &Globals, args: &ApplyArgs, flags: &Flags) -> Result<u8> {
-    if let Some(flag) = OWN_FLAGS.iter().find(|flag| flags.origin(flag) == Origin::ProjectFile) {
-        let message = format!("the project's configuration file sets {flag}, which is not the project's to say");
-        return Err(Error::new(ErrorCode::InvalidConfiguration, message).hint("set it on the command line"));
-    }
     let data_dir = data_dir(globals);
     let applies = applies(&data_dir);
     let ledger = Ledger::below(&data_dir);

@@ -1,15 +1,20 @@
 //! `glovebox gc`: removes what dead processes left, and mends folders in which they applied changes.
 
 use glovebox_core::Result;
+use glovebox_ledger::Ledger;
 use glovebox_native::NativeBackend;
 use serde_json::json;
 
-use super::{apply, data_dir, require_native};
+use super::{apply, data_dir, require_native, runtime};
 use crate::{args::Globals, flags::Flags, report};
 
 pub(crate) fn execute(globals: &Globals, flags: &Flags) -> Result<u8> {
     require_native(&globals.backend, flags)?;
-    let removed = NativeBackend::collect_garbage_now()?;
+    let mut removed = NativeBackend::collect_garbage_now()?;
+    match runtime()?.block_on(Ledger::below(data_dir(globals)).sweep())? {
+        0 => {}
+        blobs => removed.push(format!("{blobs} unfinished blobs")),
+    }
     let mended = glovebox_changes::mend_all(&apply::applies(&data_dir(globals)))?;
     if globals.json {
         report::document(&json!({

@@ -19,8 +19,8 @@ use crate::{
     flags::Flags,
 };
 
-/// Backends that the contract knows.
-const BACKENDS: [&str; 4] = ["native", "docker", "kubernetes", "local"];
+/// Backends of later versions.
+const LATER_BACKENDS: [&str; 3] = ["docker", "kubernetes", "local"];
 
 /// Prints the help, for a caller who named no verb.
 pub(crate) fn help() -> Result<u8> {
@@ -33,11 +33,14 @@ pub(crate) fn help() -> Result<u8> {
 fn require_native(backend: &str, flags: &Flags) -> Result<()> {
     match backend {
         "native" => Ok(()),
-        known if BACKENDS.contains(&known) => {
-            let message = format!("the backend {known} is not part of this build");
+        known if LATER_BACKENDS.contains(&known) => {
+            let message = format!("the backend {known} comes with a later version");
             Err(Error::new(ErrorCode::BackendUnavailable, message).hint("leave out --backend, or use --backend native"))
         }
-        other => Err(flags.wrong("backend", other, "expected native, docker, kubernetes or local")),
+        other => {
+            let forms = format!("expected native, the only one of this version (later: {})", LATER_BACKENDS.join(", "));
+            Err(flags.wrong("backend", other, &forms))
+        }
     }
 }
 

@@ -33,7 +33,11 @@ pub(crate) fn execute(
     require_native(&globals.backend, flags)?;
     let args = &typed_wins(args.clone(), flags, after_dashes.as_deref(), globals.json);
     let Plan { request, language, left_behind } = request::plan(globals, args, flags, after_dashes)?;
-    say_what_files_set(globals, flags);
+    if globals.verbose {
+        for file in flags.config.files() {
+            report::say(&format!("configuration: {}", file.display()));
+        }
+    }
     let backend = backend.unwrap_or_else(NativeBackend::start)?;
     let data_dir = data_dir(globals);
     let mut engine = Engine::new(Arc::new(backend)).with_data_dir(&data_dir);
@@ -47,10 +51,13 @@ pub(crate) fn execute(
         Err(error) => return Err(explain_not_found(error, language.map(|l| (l.name, l.package)), &argv)),
     };
     report::warnings(&result);
+    if globals.verbose {
+        report::details(&result);
+    }
     if globals.json {
         report::document(&result)?;
     } else {
-        say_how_it_went(globals, &result, &spec, &engine);
+        report::run(&result, &spec, &engine.artifact_dir(result.run));
         hint_at_changes(&result, &spec);
         hint_at_workspace(&result, &stderr_tail, left_behind.as_deref());
         hint_at_network(&result, &stderr_tail, &spec);
@@ -176,25 +183,6 @@ fn follow_terminal(run: &Run) -> Result<RawMode> {
 fn keep_tail(tail: &mut Vec<u8>, bytes: &[u8]) {
     tail.extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]);
     tail.drain(..tail.len().saturating_sub(TAIL_BYTES));
-}
-
-fn say_what_files_set(globals: &Globals, flags: &Flags) {
-    // Said for a JSON result too, on standard error: the caller may not have read the project's file.
-    for (key, setting) in flags.config.opened_by_project() {
-        report::say(&format!("{} sets {key}", setting.file.display()));
-    }
-    if globals.verbose && !globals.json {
-        for file in flags.config.files() {
-            report::say(&format!("configuration: {}", file.display()));
-        }
-    }
-}
-
-fn say_how_it_went(globals: &Globals, result: &RunResult, spec: &SandboxSpec, engine: &Engine) {
-    report::run(result, spec, &engine.artifact_dir(result.run));
-    if globals.verbose {
-        report::details(result);
-    }
 }
 
 /// Tells a missing interpreter from a missing program, and says where programs come from.

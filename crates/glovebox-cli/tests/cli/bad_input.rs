@@ -39,6 +39,56 @@ fn unknown_flags_and_verbs_are_refused() {
 }
 
 #[test]
+fn what_a_later_version_brings_is_said_plainly() {
+    let bench = Bench::new();
+    bench.write("a.py", "");
+    for (args, what) in [
+        (&["create", "--name", "x"][..], "glovebox create"),
+        (&["doctor"], "glovebox doctor"),
+        (&["run", "--allow", "example.com", "a.py"], "--allow"),
+        (&["run", "--keep=5m", "a.py"], "--keep"),
+        (&["--server", "x", "run", "a.py"], "--server"),
+    ] {
+        let called = bench.call(args);
+        assert_eq!(called.code, 2, "{args:?}");
+        let line = format!("glovebox: error: {what} comes with a later version [usage]\n");
+        assert!(called.stderr.starts_with(&line) && !called.stderr.contains("similar"), "{}", called.stderr);
+    }
+    bench.write("glovebox.toml", "allow = ['example.com']");
+    let called = bench.call(["run", "a.py"]);
+    assert_eq!(called.code, 2);
+    assert!(called.stderr.contains("later version") && called.stderr.contains("glovebox.toml"), "{}", called.stderr);
+}
+
+#[test]
+fn a_file_in_place_of_a_verb_is_told_the_verb() {
+    let bench = Bench::new();
+    bench.write("a.py", "");
+    let called = bench.call(["a.py", "x"]);
+    assert_eq!(called.code, 2);
+    assert!(called.stderr.contains("glovebox run a.py") && called.stderr.contains("[usage]"), "{}", called.stderr);
+}
+
+#[test]
+fn names_that_would_steer_the_terminal_are_shown_and_not_sent() {
+    let bench = Bench::new();
+    let called = bench.call(["run", "\u{1b}[2J.py"]);
+    assert_eq!(called.code, 125);
+    assert!(called.stderr.contains("\\u{1b}[2J.py") && !called.stderr.contains('\u{1b}'), "{}", called.stderr);
+}
+
+#[test]
+fn the_mode_of_a_mount_that_is_misspelt_is_told_with_the_forms() {
+    let bench = Bench::new();
+    bench.write("data/x", "");
+    let called = bench.call(["run", "--mount", "data:/data:wr", "--", "true"]);
+    assert_eq!(called.code, 2);
+    for part in ["\"wr\"", "ro or rw", "SRC:DST:rw", "[invalid_mount]"] {
+        assert!(called.stderr.contains(part), "{part}: {}", called.stderr);
+    }
+}
+
+#[test]
 fn a_usage_error_is_a_json_document_when_json_is_asked_for() {
     let bench = Bench::new();
     assert_eq!(bench.error(&["--bogus", "--", "true"]), ("usage".into(), 2));
@@ -70,6 +120,33 @@ fn files_that_are_not_there_or_of_the_wrong_kind_are_named() {
     ];
     for (args, code) in cases {
         assert_eq!(bench.error(args), (code.to_owned(), 125), "{args:?}");
+    }
+}
+
+#[test]
+fn pipes_devices_and_huge_files_are_never_read_as_settings() {
+    let bench = Bench::new();
+    let fifo = bench.work().join("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    bench.write("huge", vec![b'#'; (1 << 20) + 1]);
+    for (file, why) in [("fifo", "ordinary"), ("/dev/zero", "ordinary"), ("huge", "1 MiB"), (".", "folder")] {
+        for (flag, value, code, exit) in [
+            ("--secret", format!("X=file:{file}"), "secret_unavailable", 125),
+            ("--env-file", file.to_owned(), "file_unreadable", 125),
+            ("--config", file.to_owned(), "invalid_configuration", 2),
+        ] {
+            let called = bench.call(["run", "--json", flag, &value, "--", "true"]);
+            let error = &called.document()["error"];
+            assert_eq!((error["code"].as_str(), called.code), (Some(code), exit), "{flag} {value}");
+            assert!(error["message"].as_str().unwrap().contains(why), "{flag} {value}: {error}");
+        }
+    }
+    assert_eq!(bench.error(&["fifo"]), ("file_unreadable".into(), 125));
+    assert_eq!(bench.error(&["-l", "python", "fifo"]), ("file_unreadable".into(), 125));
+    assert_eq!(bench.error(&["--file", "fifo", "--", "true"]), ("file_unreadable".into(), 125));
+    // A file without content is what many use to say "nothing".
+    for flag in ["--config", "--env-file"] {
+        bench.call(["run", flag, "/dev/null", "--", "echo", "ran"]).expect(0, "ran\n");
     }
 }
 
@@ -136,12 +213,16 @@ fn a_backend_that_is_not_in_this_build_says_so() {
 
 #[test]
 fn an_unknown_language_is_told_with_the_known_ones() {
+    use std::os::unix::fs::PermissionsExt;
     let bench = Bench::new();
-    bench.write("notes.txt", "hello");
-    let called = bench.call(["run", "notes.txt"]);
-    assert_eq!(called.code, 125);
-    for part in ["[unknown_language]", "python", "javascript", "shell", " -- "] {
-        assert!(called.stderr.contains(part), "{part}: {}", called.stderr);
+    let notes = bench.write("notes.txt", "hello");
+    for (mode, advice) in [(0o644, "-- PROGRAM notes.txt"), (0o755, "-- ./notes.txt")] {
+        std::fs::set_permissions(&notes, std::fs::Permissions::from_mode(mode)).unwrap();
+        let called = bench.call(["run", "notes.txt"]);
+        assert_eq!(called.code, 125);
+        for part in ["[unknown_language]", "python", "javascript", "shell", advice] {
+            assert!(called.stderr.contains(part), "{part}: {}", called.stderr);
+        }
     }
     assert_eq!(bench.error(&["-l", "cobol", "-c", "x"]), ("unknown_language".into(), 125));
 }
@@ -169,11 +250,14 @@ fn flags_that_do_not_go_together_are_refused() {
         &["--workspace-mode", "read-only", "a.py"],
         &["--workspace", "folder", "--workspace-mode", "read-write", "a.py"],
         &["--workspace", "folder", "--workspace-mode", "read-only", "--file", "a.py", "--", "true"],
+        &["--workspace", "folder", "--workspace-mode", "read-write", "--file", "a.py", "--", "true"],
+        &["--workspace", "folder", "--workspace-mode", "read-write", "-l", "python", "-c", &"#".repeat(110_000)],
+        &["--mount", "folder:/data:rw", "--file", "a.py:/data/a.py", "--", "true"],
     ] {
         let called = bench.call(["run"].iter().chain(args));
         assert_eq!(called.code, 2, "{args:?}: {}", called.stderr);
     }
-    assert!(!bench.work().join("folder/a.py").exists());
+    assert_eq!(std::fs::read_dir(bench.work().join("folder")).unwrap().count(), 1, "something was written there");
 }
 
 #[test]

@@ -238,7 +238,7 @@ fn the_project_does_not_get_to_say_what_is_applied_where() {
     for text in ["to = '/tmp'", "all = true", "outward-links = true"] {
         bench.write("glovebox.toml", text);
         let called = bench.call(["apply"]);
-        assert!(called.code == 2 && called.stderr.contains("not the project's to say"), "{text}: {called:?}");
+        assert!(called.code != 0 && called.stderr.contains("untrusted_config"), "{text}: {called:?}");
     }
 }
 

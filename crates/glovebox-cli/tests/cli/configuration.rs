@@ -72,21 +72,61 @@ fn an_unknown_key_is_an_error_that_names_file_and_key() {
 }
 
 #[test]
-fn a_project_file_that_opens_the_sandbox_is_named() {
+fn a_variable_that_sets_nothing_is_named_with_the_nearest_one() {
     let bench = Bench::new();
-    bench.write("data/x", "inside");
-    bench.write("glovebox.toml", "mount = ['data:/data']\npids = 50");
-    let called = bench.call(["run", "--", "cat", "/data/x"]);
-    called.expect(0, "inside");
-    assert!(called.stderr.contains("glovebox.toml sets mount") && !called.stderr.contains("pids"), "{}", called.stderr);
+    for json in [&["run"][..], &["run", "--json"]] {
+        let mut command = bench.glovebox(json.iter().chain(&["--", "true"]));
+        let output = command.env("GLOVEBOX_MEMROY", "hunter2").env("GLOVEBOX_MEMORY", "64m").output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said.matches("GLOVEBOX_MEMROY").count(), 1, "{said}");
+        assert!(said.contains("did you mean GLOVEBOX_MEMORY?") && !said.contains("hunter2"), "{said}");
+    }
 }
 
 #[test]
-fn a_project_file_cannot_start_commands_on_the_host() {
+fn a_switch_that_is_neither_yes_nor_no_is_told_with_the_forms() {
     let bench = Bench::new();
-    bench.write("glovebox.toml", "secret = ['A=command:touch made-it; echo x']");
-    assert_eq!(bench.error(&["--", "true"]), ("secret_unavailable".into(), 125));
-    assert!(!bench.work().join("made-it").exists());
+    let output = bench.glovebox(["run", "--", "true"]).env("GLOVEBOX_JSON", "maybe").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    for part in ["--json", "\"maybe\"", "expected 1, true, yes or on", "GLOVEBOX_JSON", "[invalid_value]"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    for (value, is_json) in [("y", true), ("ON", true), ("0", false), ("no", false)] {
+        let output = bench.glovebox(["run", "--", "true"]).env("GLOVEBOX_JSON", value).output().unwrap();
+        assert_eq!(output.stdout.starts_with(b"{"), is_json, "{value}");
+    }
+}
+
+#[test]
+fn verbose_speaks_on_standard_error_beside_a_json_document_too() {
+    let bench = Bench::new();
+    let file = bench.write("glovebox.toml", "pids = 50");
+    for args in [&["run", "-v", "--", "true"][..], &["run", "-v", "--json", "--", "true"]] {
+        let called = bench.call(args);
+        assert_eq!(called.code, 0);
+        for part in [file.to_str().unwrap(), "wall time", "layers in place"] {
+            assert!(called.stderr.contains(part), "{args:?} {part}: {}", called.stderr);
+        }
+    }
+    bench.call(["run", "-v", "--json", "--", "true"]).document();
+}
+
+/// The guide, which is written for people and read here as a program would.
+const GUIDE: &str = include_str!("../../../../docs/guides/configuration.md");
+
+#[test]
+fn the_example_of_the_guide_can_be_copied() {
+    let example = GUIDE.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    let bench = Bench::new();
+    bench.write("glovebox.toml", example);
+    let show = ["--", "sh", "-c", "echo $PYTHONUNBUFFERED; pwd"];
+    let document = bench.result(&show);
+    assert_eq!(document["stdout"]["text"], "1\n/workspace/agent_workspace\n", "{document}");
+    assert_eq!(document["limits"]["memory_bytes"], 512 << 20);
+    assert_eq!(document["limits"]["timeout_ms"], 30_000);
+    assert_eq!(document["labels"]["team"], "blue");
 }
 
 #[test]

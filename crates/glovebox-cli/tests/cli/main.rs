@@ -8,8 +8,10 @@ mod flags;
 mod help;
 mod result;
 mod running;
+mod runs;
 mod secrets;
 mod terminal;
+mod trust;
 
 use std::{
     ffi::OsStr,
@@ -60,8 +62,13 @@ impl Bench {
             }
         }
         command.env_remove("XDG_CONFIG_HOME").env("HOME", self.home());
-        command.env("GLOVEBOX_DATA_DIR", self.dir.path().join("data"));
+        command.env("GLOVEBOX_DATA_DIR", self.data());
         command
+    }
+
+    /// The data folder of all calls.
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
     }
 
     /// Calls the binary and returns what it did.

@@ -87,8 +87,10 @@ async fn check(folder: &Path, told: &[String]) {
     let mut sqlite = sqlite(folder).await;
     let sound: String = query_scalar("PRAGMA integrity_check").fetch_one(&mut sqlite).await.unwrap();
     assert_eq!(sound, "ok");
-    ledger.blobs().unwrap().sweep().unwrap();
-    assert!(std::fs::read_dir(folder.join("blobs")).unwrap().all(|entry| entry.unwrap().path().is_dir()));
+    ledger.sweep().await.unwrap();
+    // The folder is not there when the first death came before the first blob.
+    let blobs = std::fs::read_dir(folder.join("blobs")).into_iter().flatten();
+    assert!(blobs.map(|entry| entry.unwrap().path()).all(|path| path.is_dir()));
     // The ledger still works.
     let mut next = finished(b"", b"stderr");
     ledger.begin(begun(&next)).finish(&mut next, Vec::new()).await.unwrap();

@@ -6,9 +6,8 @@ use super::{Controller, Groups, Version};
 use crate::{plan::Counted, sys};
 
 impl Groups {
-    /// Reads the counters. One that the kernel does not have reads as zero. Bytes of storage are counted by the guest's
-    /// own process, for itself and all that it reaped.
-    pub(crate) fn count(&self, guest: i32) -> Counted {
+    /// Reads the counters. One that the kernel does not have reads as zero.
+    pub(crate) fn count(&self) -> Counted {
         let text = |controller, one: &str, two: &str| {
             self.file(controller, one, two).and_then(|path| sys::read_small(path).ok()).unwrap_or_default()
         };
@@ -17,7 +16,6 @@ impl Groups {
             Some(_) => number(Controller::CpuAccount, "cpuacct.usage", "cpu.stat") as f64 / 1e6,
             None => keyed(&text(Controller::Cpu, "cpu.stat", "cpu.stat"), "usage_usec") as f64 / 1e3,
         };
-        let (read_bytes, written_bytes) = storage_bytes(guest);
         Counted {
             cpu_ms: cpu,
             memory_peak: number(Controller::Memory, "memory.max_usage_in_bytes", "memory.peak"),
@@ -25,8 +23,6 @@ impl Groups {
             processes_peak: number(Controller::Pids, "pids.peak", "pids.peak").saturating_sub(1),
             memory_kills: keyed(&text(Controller::Memory, "memory.oom_control", "memory.events"), "oom_kill"),
             pids_refused: keyed(&text(Controller::Pids, "pids.events", "pids.events"), "max"),
-            read_bytes,
-            written_bytes,
         }
     }
 
@@ -81,8 +77,9 @@ impl MemoryFiles {
     }
 }
 
-fn storage_bytes(process: i32) -> (u64, u64) {
-    let text = sys::read_small(format!("/proc/{process}/io")).unwrap_or_default();
+/// Bytes read from and written to storage, as counted by the guest's own process for itself and all that it reaped.
+pub(crate) fn storage_bytes(guest: i32) -> (u64, u64) {
+    let text = sys::read_small(format!("/proc/{guest}/io")).unwrap_or_default();
     (keyed(&text, "read_bytes:"), keyed(&text, "write_bytes:"))
 }
 

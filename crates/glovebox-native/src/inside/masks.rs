@@ -3,17 +3,17 @@
 //! The owners of these files are not mapped inside, so most could not be read or written anyway; the masks hold even
 //! where a kernel is too generous with modes.
 
-use std::{
-    io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-};
+use std::{io, os::fd::AsFd};
 
 use rustix::{
     fs::{Mode, OFlags},
-    mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree},
+    mount::mount_bind,
 };
 
-use crate::sys;
+use crate::{
+    skeleton::EMPTY_FOLDER,
+    sys::{self, Sealed},
+};
 
 /// Folders that become empty.
 const EMPTY: [&str; 6] = ["acpi", "asound", "bus", "fs", "irq", "scsi"];
@@ -35,47 +35,37 @@ const NULL: [&str; 10] = [
 /// Folders that stay but cannot be written.
 const READ_ONLY: [&str; 1] = ["sys"];
 
-/// Applies all masks whose target exists.
-pub(super) fn apply(root: BorrowedFd<'_>) -> io::Result<()> {
-    for name in EMPTY {
-        if let Some(place) = find(root, name)? {
-            cover(&place, sealed(root, ".glovebox/empty")?)?;
+/// The parts that this kernel's /proc has.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Masks {
+    empty: Vec<&'static str>,
+    null: Vec<&'static str>,
+    read_only: Vec<&'static str>,
+}
+
+impl Masks {
+    /// Looks at the host's /proc, which has what that of a sandbox has.
+    pub(crate) fn detect() -> Self {
+        let there = |name: &&&str| std::fs::symlink_metadata(format!("/proc/{name}")).is_ok();
+        let found = |names: &[&'static str]| names.iter().filter(there).copied().collect();
+        Masks { empty: found(&EMPTY), null: found(&NULL), read_only: found(&READ_ONLY) }
+    }
+
+    /// Applies all masks. The new root is the current directory, and nothing in it is hostile yet.
+    pub(super) fn apply(&self) -> io::Result<()> {
+        // What is mounted from the skeleton is read-only as the skeleton is.
+        for name in &self.empty {
+            mount_bind(EMPTY_FOLDER, format!("proc/{name}"))?;
         }
-    }
-    for name in NULL {
-        if let Some(place) = find(root, name)? {
-            cover(&place, clone(root, "dev/null")?)?;
+        for name in &self.null {
+            mount_bind("dev/null", format!("proc/{name}"))?;
         }
-    }
-    for name in READ_ONLY {
-        if let Some(place) = find(root, name)? {
-            cover(&place, sealed(root, &format!("proc/{name}"))?)?;
+        for name in &self.read_only {
+            let path = format!("proc/{name}");
+            mount_bind(&path, &path)?;
+            let covered = rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+            sys::seal_tree(covered.as_fd(), Sealed::ReadOnly, None)?;
         }
+        Ok(())
     }
-    Ok(())
-}
-
-/// A clone that cannot be written.
-fn sealed(root: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
-    let tree = clone(root, path)?;
-    sys::seal_tree(tree.as_fd(), true, None)?;
-    Ok(tree)
-}
-
-fn clone(root: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
-    Ok(open_tree(root, path, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?)
-}
-
-fn find(root: BorrowedFd<'_>, name: &str) -> io::Result<Option<OwnedFd>> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match rustix::fs::openat(root, format!("proc/{name}"), flags, Mode::empty()) {
-        Ok(place) => Ok(Some(place)),
-        Err(rustix::io::Errno::NOENT) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn cover(place: &OwnedFd, tree: OwnedFd) -> io::Result<()> {
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    Ok(move_mount(&tree, "", place, "", flags)?)
 }

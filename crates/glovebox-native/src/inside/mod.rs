@@ -1,31 +1,28 @@
 //! The processes inside, from their first instruction to the moment they serve.
 //!
-//! Theory of operation. The launcher forks the guest with new user, mount, process, IPC and UTS namespaces. The guest at
-//! once forks the zygote, which makes the network namespace and joins the commands' control groups. Both are slow, so
-//! they go on while the launcher prepares the groups, the store and the mounts, and while the guest assembles the root
-//! and moves into it; the zygote, which shares its mount namespace, moves along. Only then do both give up what they no
-//! longer need, in this order, which cannot change: the root needs CAP_SYS_ADMIN, the Landlock rules need the root,
-//! dropping from the bounding set needs CAP_SETPCAP, and the filter refuses most of the calls above. Nothing hostile
-//! runs before the last step.
+//! Theory of operation. The launcher forks the guest into its network, with new user, mount, process, IPC and UTS
+//! namespaces. The guest at once forks the zygote, which joins the commands' control groups. The launcher makes these
+//! groups while the guest assembles the root and moves into it; the zygote, which shares its mount namespace, moves along. Only then do both give up what they no longer need, in this
+//! order, which cannot change: the root needs CAP_SYS_ADMIN, the Landlock rules need the root, dropping from the bounding
+//! set needs CAP_SETPCAP, and the filter refuses most of the calls above. Nothing hostile runs before the last step.
 //!
 //! ```text
 //! launcher            guest (PID 1)                  zygote (PID 2)
 //!    | clone3           .
 //!    |----------------> | fork ----------------------> .
-//!    | write id maps    | wait                         | make the network, loopback up
-//!    | make groups      |                              | wait
-//!    |--- doors ---------------------------------------> join groups ….run
-//!    | make store       |                              | wait
-//!    | clone mounts     |                              |
-//!    |--- mounts -----> | join groups ….guest, become  |
-//!    |                  | root, keyring, name, root,   |
-//!    |                  | pivot                        |
-//!    |                  |------- go -----------------> | become root, keyring, rlimits, Landlock,
-//!    |                  |<------ in its network ------ | capabilities, filter
-//!    |                  | join network, capabilities,  |
-//!    |                  | filter                       |
+//!    | write id maps    | wait                         | wait
+//!    | lend skeleton    |                              |
+//!    | make store       |                              |
+//!    |--- mounts -----> | become root, keyring, name,  |
+//!    | make groups      | root, pivot                  |
+//!    |--- doors ---------------------------------------> join groups ….run, become root,
+//!    |                  |                              | keyring, rlimits
+//!    |                  |------- go -----------------> | Landlock, capabilities, filter
+//!    |--- doors ------> | join groups ….guest          |
+//!    |                  | capabilities, filter         |
+//!    |                  | serve the host               |
 //!    |                  |<------ report -------------- | serve the guest
-//!    |<-- report ------ | serve the host
+//!    |<-- report ------ | commands may start
 //! ```
 
 mod masks;
@@ -37,6 +34,8 @@ use std::{
     io,
     os::fd::{AsRawFd, OwnedFd},
 };
+
+pub(crate) use masks::Masks;
 
 use glovebox_guest::{GuestSockets, Server};
 use libc::sock_filter;
@@ -57,6 +56,7 @@ pub(crate) struct Inside {
     pub(crate) doors: OwnedFd,
     pub(crate) plan: Plan,
     pub(crate) filter: Vec<sock_filter>,
+    pub(crate) proc_masks: Masks,
     /// The CPUs that commands may use.
     pub(crate) cpus: CpuSet,
 }
@@ -66,8 +66,9 @@ pub(crate) fn main(inside: Inside) -> ! {
     let launcher = inside.launcher.as_raw_fd();
     match set_up(inside) {
         Ok((server, sockets)) => {
+            let mut launcher = Some(sys::adopt(launcher));
             // The connection ends when the host goes away; a sandbox without a host has no reason to live.
-            let _ = server.serve(sockets);
+            let _ = server.serve(sockets, |zygote| pass_on(zygote::hear(zygote)?, &mut launcher));
             sys::exit_now(0)
         }
         Err(failure) => {
@@ -78,34 +79,45 @@ pub(crate) fn main(inside: Inside) -> ! {
 }
 
 fn set_up(inside: Inside) -> Result<(Server, GuestSockets), Failure> {
-    let Inside { launcher, channel, doors, plan, filter, cpus } = inside;
+    let Inside { launcher, channel, doors, plan, filter, proc_masks, cpus } = inside;
     // Nothing of the launcher's is kept open, so that each side sees when the other is gone; and a launcher that dies
     // takes the guest along from the first moment.
     let mut keep = [launcher.as_raw_fd(), channel.as_raw_fd(), doors.as_raw_fd()];
     keep.sort_unstable();
     step("close the launcher's descriptors", sys::close_all_but(&keep))?;
     step("die with the launcher", sys::die_with_parent())?;
-    // When a step fails, the launcher still hears the last word on this socket, so its owner must not close it.
+    // The launcher hears the last word on this socket, whether or not a step fails, so its owner must not close it.
     let launcher = std::mem::ManuallyDrop::new(launcher);
     sys::set_name("glovebox-guest");
+    sys::allow_all_cpus(&cpus);
     let zygote = step("start the zygote", zygote::start(&plan, &filter, doors, &cpus))?;
-    let server = step("make the server", Server::new())?;
-    let (trees, doors) = step("receive the mounts", receive_mounts(&launcher))?;
-    step("join the guest's groups", join_groups(doors))?;
+    let trees = step("receive the mounts", receive_mounts(&launcher))?;
+    zygote.set_aside();
     step("become root inside", sys::become_root())?;
     step("make a keyring", sys::new_session_keyring())?;
     step("set the host name", name_host())?;
-    root::assemble(trees)?;
-    sys::allow_all_cpus(&cpus);
+    root::assemble(trees, &proc_masks)?;
     zygote.release()?;
+    step("empty the bounding set", privileges::empty_bounding_set())?;
+    let server = step("make the server", Server::new())?;
+    let doors = step("receive the groups", receive_doors(&launcher))?;
+    step("join the guest's groups", join_groups(doors))?;
     privileges::drop_for_guest(&plan)?;
     step("install the filter", sys::install_filter(&filter))?;
-    let inner = zygote.report()?;
-    // A mask that could not be set would have ended the set-up.
-    let report = Report { masked_proc: true, ..inner };
-    step("report", wire::send(&*launcher, &GuestReport::Ready(report), &[]))?;
-    drop(std::mem::ManuallyDrop::into_inner(launcher));
     Ok((server, GuestSockets { channel, zygote: zygote.socket, zygote_pid: zygote.pid }))
+}
+
+/// Tells the launcher how the zygote's set-up ended, and closes the socket to it.
+fn pass_on(report: GuestReport, launcher: &mut Option<OwnedFd>) -> io::Result<()> {
+    let (report, result) = match report {
+        // A mask that could not be set would have ended the set-up.
+        GuestReport::Ready(inner) => (GuestReport::Ready(Report { masked_proc: true, ..inner }), Ok(())),
+        failed => (failed, Err(io::ErrorKind::Other.into())),
+    };
+    match launcher.take() {
+        Some(launcher) => wire::send(&launcher, &report, &[]).and(result),
+        None => result,
+    }
 }
 
 fn name_host() -> io::Result<()> {
@@ -113,19 +125,23 @@ fn name_host() -> io::Result<()> {
     Ok(rustix::system::setdomainname(b"(none)")?)
 }
 
-/// Mounts to attach, and descriptors to join groups.
-type MountsAndDoors = (Vec<(String, OwnedFd)>, Vec<OwnedFd>);
-
 /// Waits for the launcher's mounts. Their coming also says that the id maps are written.
-fn receive_mounts(launcher: &OwnedFd) -> io::Result<MountsAndDoors> {
-    let Some((orders, mut fds)) = wire::receive::<MountOrders>(launcher)? else {
+fn receive_mounts(launcher: &OwnedFd) -> io::Result<Vec<(String, OwnedFd)>> {
+    let Some((orders, fds)) = wire::receive::<MountOrders>(launcher)? else {
         return Err(io::ErrorKind::UnexpectedEof.into());
     };
-    if orders.targets.len() > fds.len() {
+    if orders.targets.len() != fds.len() {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let doors = fds.split_off(orders.targets.len());
-    Ok((orders.targets.into_iter().zip(fds).collect(), doors))
+    Ok(orders.targets.into_iter().zip(fds).collect())
+}
+
+/// Waits for the descriptors by which a process joins its groups.
+fn receive_doors(socket: &OwnedFd) -> io::Result<Vec<OwnedFd>> {
+    match wire::receive::<()>(socket)? {
+        Some(((), doors)) => Ok(doors),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
 }
 
 /// Enters groups. The descriptors were opened by the host's root, whose rights count.

@@ -1,5 +1,7 @@
 //! Giving up what is no longer needed.
 
+use std::io;
+
 use rustix::{
     process::{Resource, Rlimit, setrlimit},
     thread::{CapabilitySet, CapabilitySets},
@@ -33,12 +35,17 @@ pub(super) fn drop_for_zygote() -> Result<(), Failure> {
     drop_capabilities(CapabilitySet::SETUID | CapabilitySet::SETGID)
 }
 
-fn drop_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
+/// Takes every capability out of the bounding set. Nothing changes for this process until it drops its own.
+pub(super) fn empty_bounding_set() -> io::Result<()> {
     for capability in 0..CAPABILITIES {
-        if !step("empty the bounding set", sys::drop_from_bounding_set(capability))? {
+        if !sys::drop_from_bounding_set(capability)? {
             break;
         }
     }
+    Ok(())
+}
+
+fn drop_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
     let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
     step("drop capabilities", rustix::thread::set_capabilities(None, sets))?;
     step("set no_new_privs", rustix::thread::set_no_new_privs(true))?;

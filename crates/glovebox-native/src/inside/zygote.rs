@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd},
 };
 
 use glovebox_guest::zygote::{Identity, serve};
@@ -11,12 +11,12 @@ use landlock::{
 };
 use libc::sock_filter;
 use rustix::{
-    fs::{Mode, OFlags},
-    process::{Resource, Rlimit, getrlimit, setrlimit},
-    thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space},
+    fs::Mode,
+    process::{Pid, Resource, Rlimit, getrlimit, setrlimit},
+    thread::CpuSet,
 };
 
-use super::{join_groups, privileges};
+use super::{join_groups, privileges, receive_doors};
 use crate::{
     plan::{Failure, GuestReport, Plan, Report, step},
     seccomp,
@@ -36,14 +36,13 @@ pub(super) struct Zygote {
     pub(super) socket: OwnedFd,
 }
 
-/// Forks the zygote. It makes the network, joins its groups and then waits.
+/// Forks the zygote. It joins its groups and then waits.
 pub(super) fn start(plan: &Plan, filter: &[sock_filter], doors: OwnedFd, cpus: &CpuSet) -> io::Result<Zygote> {
     let (guest, zygote) = wire::message_pair()?;
     match sys::fork_with(0)? {
         Forked::Child => {
-            sys::allow_all_cpus(cpus);
             let socket = zygote.into_raw_fd();
-            match set_up(socket, plan, filter, doors) {
+            match set_up(socket, plan, filter, doors, cpus) {
                 Ok(()) => serve(sys::adopt(socket), Identity { uid: plan.uid, gid: plan.gid }),
                 Err(failure) => drop(wire::send(sys::adopt(socket), &GuestReport::Failed(failure), &[])),
             }
@@ -54,52 +53,45 @@ pub(super) fn start(plan: &Plan, filter: &[sock_filter], doors: OwnedFd, cpus: &
 }
 
 impl Zygote {
-    /// Lets the zygote go on, now that the root is in place, and joins the network namespace that it made.
+    /// Has the zygote, which waits now, go on beside the guest and not behind it.
+    pub(super) fn set_aside(&self) {
+        if let Some(pid) = Pid::from_raw(self.pid) {
+            sys::send_elsewhere(pid);
+        }
+    }
+
+    /// Lets the zygote go on, now that the root is in place.
     pub(super) fn release(&self) -> Result<(), Failure> {
-        step("release the zygote", wire::send(&self.socket, &(), &[]))?;
-        let (_, network) = self.hear()?;
-        for namespace in network {
-            let kind = Some(LinkNameSpaceType::Network);
-            step("join the network namespace", move_into_link_name_space(namespace.as_fd(), kind))?;
-        }
-        Ok(())
-    }
-
-    /// Waits until the zygote is ready.
-    pub(super) fn report(&self) -> Result<Report, Failure> {
-        self.hear().map(|(report, _)| report)
-    }
-
-    fn hear(&self) -> Result<(Report, Vec<OwnedFd>), Failure> {
-        match step("hear from the zygote", wire::receive::<GuestReport>(&self.socket))? {
-            Some((GuestReport::Ready(report), fds)) => Ok((report, fds)),
-            Some((GuestReport::Failed(failure), _)) => Err(failure),
-            None => Err(Failure { step: "hear from the zygote".into(), errno: libc::EPIPE }),
-        }
+        step("release the zygote", wire::send(&self.socket, &(), &[]))
     }
 }
 
-fn set_up(socket: RawFd, plan: &Plan, filter: &[sock_filter], doors: OwnedFd) -> Result<(), Failure> {
+/// Reads what the zygote has to say of its set-up.
+pub(super) fn hear(socket: &OwnedFd) -> io::Result<GuestReport> {
+    Ok(match wire::receive::<GuestReport>(socket)? {
+        Some((report, _)) => report,
+        None => GuestReport::Failed(Failure { step: "hear from the zygote".into(), errno: libc::EPIPE }),
+    })
+}
+
+fn set_up(socket: RawFd, plan: &Plan, filter: &[sock_filter], doors: OwnedFd, cpus: &CpuSet) -> Result<(), Failure> {
     let owned = std::mem::ManuallyDrop::new(sys::adopt(socket));
     sys::set_name("glovebox-zygote");
     let mut keep = [socket, doors.as_raw_fd()];
     keep.sort_unstable();
     step("close the guest's descriptors", sys::close_all_but(&keep))?;
-    let network = match plan.host_network {
-        true => None,
-        false => Some(step("make a network namespace", make_network())?),
-    };
-    let doors = step("wait for the groups", receive_doors(doors))?;
-    step("join the commands' groups", join_groups(doors))?;
+    step("empty the bounding set", privileges::empty_bounding_set())?;
+    // The groups are made after the id maps are written.
+    let groups = step("wait for the groups", receive_doors(&doors))?;
+    drop(doors);
+    step("join the commands' groups", join_groups(groups))?;
     step("hide the groups' paths", sys::unshare(libc::CLONE_NEWCGROUP))?;
-    step("wait for the root", wire::receive::<()>(&*owned))?;
-    let shared: Vec<_> = network.iter().map(AsFd::as_fd).collect();
-    step("share the network", wire::send(&*owned, &GuestReport::Ready(Report::default()), &shared))?;
-    drop(network);
     step("become root inside", sys::become_root())?;
     step("make a keyring", sys::new_session_keyring())?;
     step("set resource limits", set_limits(plan))?;
     rustix::process::umask(USUAL_UMASK);
+    step("wait for the root", wire::receive::<()>(&*owned))?;
+    sys::allow_all_cpus(cpus);
     let landlock = restrict_files(plan);
     privileges::drop_for_zygote()?;
     if plan.writes_to_host() {
@@ -109,20 +101,6 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[sock_filter], doors: OwnedFd) ->
     step("close descriptors", sys::close_all_but(&[socket]))?;
     let report = Report { keyring: true, masked_proc: false, landlock, rlimits: true };
     step("report", wire::send(&*owned, &GuestReport::Ready(report), &[]))
-}
-
-/// Makes the network namespace, with nothing in it but loopback.
-fn make_network() -> io::Result<OwnedFd> {
-    sys::unshare(libc::CLONE_NEWNET)?;
-    sys::loopback_up()?;
-    Ok(rustix::fs::open("/proc/self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
-}
-
-fn receive_doors(socket: OwnedFd) -> io::Result<Vec<OwnedFd>> {
-    match wire::receive::<()>(&socket)? {
-        Some(((), doors)) => Ok(doors),
-        None => Err(io::ErrorKind::UnexpectedEof.into()),
-    }
 }
 
 /// Limits of each process. The hard ones cannot be raised again inside.

@@ -13,7 +13,7 @@ use std::{
 use rustix::process::Pid;
 use tokio::io::{Interest, unix::AsyncFd};
 
-pub(crate) use cpus::{allow_all_cpus, send_elsewhere};
+pub(crate) use cpus::{allow_all_cpus, send_elsewhere, step_aside};
 pub(crate) use memory::{clean_slate, set_name};
 
 /// Arguments of `clone3`, as the kernel defines them.
@@ -138,24 +138,58 @@ const MOUNT_ATTR_NODEV: u64 = 0x4;
 const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
 const AT_RECURSIVE: c_int = 0x8000;
 
-/// Makes a tree of mounts read-only if asked, always nosuid and nodev, and shifts its owners by a user namespace.
-pub(crate) fn seal_tree(tree: BorrowedFd<'_>, read_only: bool, idmap: Option<BorrowedFd<'_>>) -> io::Result<()> {
+/// What a tree of mounts lets through. Setuid bits never count.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sealed {
+    /// Writing, but no devices.
+    Writable,
+    /// Neither writing nor devices.
+    ReadOnly,
+    /// Devices that are there, but no writing.
+    ReadOnlyWithDevices,
+}
+
+/// Seals a tree of mounts, and shifts its owners by a user namespace if there is one.
+pub(crate) fn seal_tree(tree: BorrowedFd<'_>, sealed: Sealed, owners: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let flags = match sealed {
+        Sealed::Writable => MOUNT_ATTR_NODEV,
+        Sealed::ReadOnly => MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV,
+        Sealed::ReadOnlyWithDevices => MOUNT_ATTR_RDONLY,
+    };
+    set_mount_attributes(tree, c"", AT_RECURSIVE, MOUNT_ATTR_NOSUID | flags, owners)
+}
+
+/// Shifts the owners of the mount at a path of a detached tree, or of the whole tree below it.
+pub(crate) fn shift_owners(
+    tree: BorrowedFd<'_>,
+    path: &str,
+    recursive: bool,
+    owners: BorrowedFd<'_>,
+) -> io::Result<()> {
+    let path = std::ffi::CString::new(path)?;
+    set_mount_attributes(tree, &path, if recursive { AT_RECURSIVE } else { 0 }, 0, Some(owners))
+}
+
+fn set_mount_attributes(
+    tree: BorrowedFd<'_>,
+    path: &std::ffi::CStr,
+    how: c_int,
+    set: u64,
+    owners: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
     let attr = MountAttr {
-        set: MOUNT_ATTR_NOSUID
-            | MOUNT_ATTR_NODEV
-            | if read_only { MOUNT_ATTR_RDONLY } else { 0 }
-            | if idmap.is_some() { MOUNT_ATTR_IDMAP } else { 0 },
+        set: set | if owners.is_some() { MOUNT_ATTR_IDMAP } else { 0 },
         clear: 0,
         propagation: 0,
-        userns: idmap.map_or(0, |fd| fd.as_raw_fd() as u64),
+        userns: owners.map_or(0, |fd| fd.as_raw_fd() as u64),
     };
-    // SAFETY: the path is an empty C string, the attributes are initialised and of the stated size.
+    // SAFETY: the path is a C string, the attributes are initialised and of the stated size.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
             tree.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH | AT_RECURSIVE,
+            path.as_ptr(),
+            libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW | how,
             &raw const attr,
             size_of::<MountAttr>(),
         )
@@ -250,9 +284,10 @@ pub(crate) fn ignore_group_signals() {
 /// Takes the ordinary scheduling policy. Control groups refuse real-time processes, and a sandbox has no claim to the
 /// caller's priority.
 pub(crate) fn schedule_as_usual() -> io::Result<()> {
-    let usual = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the kernel reads one initialised structure.
-    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const usual) }.into())
+    let priority: c_int = 0;
+    // SAFETY: the kernel reads one number, which is all that its structure holds. The C library's call is not used: musl
+    // has none that works.
+    check(unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_OTHER, &raw const priority) })
 }
 
 /// Sends a signal to this process when its parent ends.

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
-use glovebox_core::{Access, Outcome, WorkspaceMode};
+use glovebox_core::{Access, LimitKind, Outcome, WorkspaceMode};
 
 use crate::{World, case::cases};
 
@@ -97,7 +97,7 @@ async fn many_files_in_a_read_write_folder_are_watched(w: World) {
     let folder = w.folder("shared");
     let line = "i=0; while :; do : > /data/f$i; i=$((i+1)); done";
     let run = w.sandbox().inodes(100).timeout("20s").mount(&folder, "/data", Access::ReadWrite).sh(line).await;
-    assert!(matches!(run.outcome, Outcome::DiskFull { .. }), "{}", run.story());
+    assert!(matches!(run.outcome, Outcome::DiskFull { limit: LimitKind::Inodes, .. }), "{}", run.story());
 }
 
 async fn folders_too_deep_to_look_at_are_watched(w: World) {

@@ -26,7 +26,7 @@ cases!["limits":
 async fn the_disk_limit_holds_in_every_folder_that_can_be_written(w: World) {
     for folder in WRITABLE {
         let run = w.sandbox().disk("16m").probe(&format!("fill-disk {folder}/file")).await;
-        let run = run.expect_outcome(&Outcome::DiskFull { code: 1 });
+        let run = run.expect_outcome(&Outcome::DiskFull { code: 1, limit: LimitKind::Disk });
         assert_eq!(run.fact("stopped"), "ENOSPC", "{folder}");
         let wrote = run.number("wrote");
         assert!((12 * MIB..=16 * MIB + SLACK_BYTES).contains(&wrote), "{wrote} bytes fitted into {folder}");
@@ -36,13 +36,17 @@ async fn the_disk_limit_holds_in_every_folder_that_can_be_written(w: World) {
 async fn all_folders_that_can_be_written_share_one_disk_limit(w: World) {
     let line = "for d in . ../outputs /tmp /dev/shm /home/user; do $P write-file $d/x 4 || exit 9; done";
     w.sandbox().disk("32m").sh_with_probe(line).await.expect_exit(0);
-    w.sandbox().disk("16m").sh_with_probe(line).await.expect_outcome(&Outcome::DiskFull { code: 9 });
+    w.sandbox()
+        .disk("16m")
+        .sh_with_probe(line)
+        .await
+        .expect_outcome(&Outcome::DiskFull { code: 9, limit: LimitKind::Disk });
 }
 
 async fn the_number_of_files_is_limited_in_every_folder(w: World) {
     for folder in WRITABLE {
         let run = w.sandbox().inodes(300).probe(&format!("fill-inodes {folder}")).await;
-        let run = run.expect_outcome(&Outcome::DiskFull { code: 1 });
+        let run = run.expect_outcome(&Outcome::DiskFull { code: 1, limit: LimitKind::Inodes });
         assert_eq!(run.fact("stopped"), "ENOSPC", "{folder}");
         let made = run.number("made");
         assert!((200..=300 + SLACK_FILES).contains(&made), "{made} files fitted into {folder}");
@@ -64,7 +68,7 @@ async fn an_overlay_workspace_is_under_the_disk_limit(w: World) {
     let folder = w.folder("project");
     fs::write(folder.join("old"), "old").expect("the host writes");
     let run = w.sandbox().workspace(&folder, WorkspaceMode::Overlay).disk("16m").probe("fill-disk new").await;
-    let run = run.expect_outcome(&Outcome::DiskFull { code: 1 });
+    let run = run.expect_outcome(&Outcome::DiskFull { code: 1, limit: LimitKind::Disk });
     assert!(run.number("wrote") <= 16 * MIB + SLACK_BYTES, "{}", run.story());
     assert!(!folder.join("new").exists());
 }
@@ -83,7 +87,7 @@ async fn a_read_write_workspace_that_outgrows_the_disk_limit_is_watched_and_ende
     let line = "i=0; while :; do head -c 2m /dev/zero > f$i; i=$((i+1)); sleep 0.01; done";
     let setup = w.sandbox().workspace(&folder, WorkspaceMode::ReadWrite).disk("16m").timeout("20s");
     let run = setup.sh(line).await;
-    assert!(matches!(run.outcome, Outcome::DiskFull { .. }), "{}", run.story());
+    assert!(matches!(run.outcome, Outcome::DiskFull { limit: LimitKind::Disk, .. }), "{}", run.story());
     let enforcement = &run.limits.enforcement;
     assert!(enforcement.values().any(|by| *by == Enforcement::Watched), "{enforcement:?}");
     assert!(size_of(&folder) < 512 * MIB, "{} MiB were written", size_of(&folder) / MIB);

@@ -57,13 +57,13 @@ async fn a_kill_by_the_program_itself_is_no_memory_kill(w: World) {
 async fn a_full_disk_decides_only_when_the_program_fails(w: World) {
     let fill = |end: &str| format!("$P fill-disk file > /dev/null; exit {end}");
     let failed = w.sandbox().disk("8m").sh_with_probe(&fill("7")).await;
-    failed.expect_outcome(&Outcome::DiskFull { code: 7 });
+    failed.expect_outcome(&Outcome::DiskFull { code: 7, limit: LimitKind::Disk });
     w.sandbox().disk("8m").sh_with_probe(&fill("0")).await.expect_exit(0);
 }
 
 async fn a_full_disk_that_kills_by_signal_gives_its_code(w: World) {
     let run = w.sandbox().disk("8m").sh_with_probe("$P fill-disk file > /dev/null; kill -ABRT $$").await;
-    run.expect_outcome(&Outcome::DiskFull { code: 134 });
+    run.expect_outcome(&Outcome::DiskFull { code: 134, limit: LimitKind::Disk });
 }
 
 async fn a_run_that_is_cancelled_at_any_moment_has_that_one_outcome(w: World) {

@@ -36,9 +36,15 @@ pub(crate) fn traces(launcher: i32, owner: &str) -> Traces {
     Traces { things, counts }
 }
 
-/// Open descriptors of a process.
+/// Open descriptors of a process. A launcher holds its own network, and often one for the next sandbox: these are not
+/// counted as long as there are no more.
 fn descriptors(pid: i32) -> usize {
-    fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let is_network = |entry: &fs::DirEntry| {
+        fs::read_link(entry.path()).is_ok_and(|target| target.to_string_lossy().starts_with("net:["))
+    };
+    let (networks, others): (Vec<_>, Vec<_>) = entries.partition(is_network);
+    others.len() + networks.len().saturating_sub(2)
 }
 
 /// The name that a launcher gives to everything it makes: that of the lock file which it holds. The kernel's list of
@@ -123,13 +129,26 @@ fn collect_groups(folder: &Path, groups: &mut Vec<PathBuf>) {
     }
 }
 
-/// Mounts that a process sees. The empty scratch folder of a launcher, in its own namespace, is part of the launcher;
-/// what is mounted below it is not. Mount ids are left out, because they are used again.
+/// A launcher keeps so many skeletons for the sandboxes to come.
+const SKELETONS: usize = 4;
+
+/// Mounts that a process sees. The scratch folder of a launcher, in its own namespace, and the skeletons in it are part of
+/// the launcher as long as they are few; whatever else is mounted there is not. Mount ids are left out, because they
+/// are used again.
 fn mounts(pid: i32) -> Vec<String> {
+    const SCRATCH: &str = "/run/glovebox/scratch";
     let mountinfo = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
-    let point = |line: &str| line.split(' ').skip(3).take(2).collect::<Vec<_>>().join(" at ");
-    let mounts = mountinfo.lines().map(|line| format!("mount {}", point(line)));
-    mounts.filter(|mount| !mount.ends_with(" at /run/glovebox/scratch")).collect()
+    let points = mountinfo.lines().filter_map(|line| Some((line.split(' ').nth(3)?, line.split(' ').nth(4)?)));
+    let mut skeletons = BTreeSet::new();
+    let mut mounts: Vec<String> = Vec::new();
+    for (root, point) in points.filter(|(_, point)| *point != SCRATCH) {
+        match point.strip_prefix(SCRATCH).and_then(|rest| rest.strip_prefix("/skeleton-")) {
+            Some(rest) => drop(skeletons.insert(rest.split('/').next().unwrap_or(rest).to_owned())),
+            None => mounts.push(format!("mount {root} at {point}")),
+        }
+    }
+    mounts.extend(skeletons.into_iter().skip(SKELETONS).map(|name| format!("skeleton {name}")));
+    mounts
 }
 
 /// Files in /run/glovebox, other than the locks of other launchers, which come and go.

@@ -40,12 +40,14 @@ enum Victim {
 /// Whether nothing was left after any death.
 pub fn kill(count: usize, glovebox: &Path) -> anyhow::Result<bool> {
     let glovebox = glovebox.canonicalize().with_context(|| format!("{} is not there", glovebox.display()))?;
+    // What the caller has recorded is left alone.
+    let data = tempfile::tempdir()?;
     let before = orphaned_things();
     let (mut failures, mut slowest) = (Vec::new(), Duration::ZERO);
     for number in 0..count {
-        let (story, mut troubles) = die_once(&glovebox, number)?;
+        let (story, mut troubles) = die_once(&glovebox, data.path(), number)?;
         let start = Instant::now();
-        troubles.extend(recover(&glovebox, number)?);
+        troubles.extend(recover(&glovebox, data.path(), number)?);
         troubles.extend(wait_until_gone(&before));
         slowest = slowest.max(start.elapsed());
         if !troubles.is_empty() {
@@ -65,10 +67,11 @@ pub fn kill(count: usize, glovebox: &Path) -> anyhow::Result<bool> {
 }
 
 /// Starts a run and kills it at a random moment. Says what was done, and what went wrong with it.
-fn die_once(glovebox: &Path, number: usize) -> anyhow::Result<(String, Vec<String>)> {
+fn die_once(glovebox: &Path, data: &Path, number: usize) -> anyhow::Result<(String, Vec<String>)> {
     let workload = WORKLOADS[random_below(WORKLOADS.len() as u64) as usize];
     let mut child = Command::new(glovebox)
         .args(["run", "--", "/bin/sh", "-c", workload])
+        .env("GLOVEBOX_DATA_DIR", data)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -123,9 +126,10 @@ fn first_child(pid: i32) -> Option<i32> {
 }
 
 /// Every second time `gc`, else just the next start. Says what went wrong.
-fn recover(glovebox: &Path, number: usize) -> anyhow::Result<Option<String>> {
+fn recover(glovebox: &Path, data: &Path, number: usize) -> anyhow::Result<Option<String>> {
     let args: &[&str] = if number.is_multiple_of(2) { &["gc"] } else { &["run", "--", "/bin/true"] };
-    let output = Command::new(glovebox).args(args).output().context("glovebox does not start")?;
+    let mut command = Command::new(glovebox);
+    let output = command.args(args).env("GLOVEBOX_DATA_DIR", data).output().context("glovebox does not start")?;
     let failed = || format!("glovebox {} failed: {}", args.join(" "), String::from_utf8_lossy(&output.stderr));
     Ok((!output.status.success()).then(failed))
 }
@@ -143,7 +147,7 @@ fn wait_until_gone(before: &BTreeSet<String>) -> Vec<String> {
 }
 
 /// A random number from 0 to below `limit`.
-fn random_below(limit: u64) -> u64 {
+pub(super) fn random_below(limit: u64) -> u64 {
     let mut bytes = [0u8; 8];
     getrandom(&mut bytes, GetRandomFlags::empty()).expect("the kernel gives random bytes");
     u64::from_ne_bytes(bytes) % limit

@@ -1,0 +1,257 @@
+//! The skeleton: all of a sandbox's root that nobody inside can write, assembled once and lent to every sandbox.
+//!
+//! Theory of operation. A skeleton is one small tmpfs with the folders, links, devices and files of a root, and the
+//! host's toolchains mounted in it. The launcher attaches it in its own mount namespace, below the scratch folder, and
+//! seals it. A sandbox gets a clone of the whole tree of mounts with its owners shifted: two calls in place of some
+//! hundred. What can be written inside lies in the store, whose folders the guest mounts over empty ones here.
+//!
+//! Nearly all sandboxes of a launcher want the same skeleton. Those that want another user, the host's network or
+//! mounts at places of their own get one made for them; the last few are kept.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags},
+    mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create,
+        fsconfig_set_string, fsmount, fsopen, move_mount, open_tree, unmount,
+    },
+};
+
+use crate::{
+    host_image::{self, HostImage},
+    mounts::Mapped,
+    owner::SCRATCH,
+    plan::{Failure, Plan, step},
+    store,
+    sys::{self, Sealed},
+};
+
+/// Folders of every root.
+const FOLDERS: [(&str, u32); 15] = [
+    ("dev", 0o755),
+    ("dev/pts", 0o755),
+    ("dev/shm", 0o1777),
+    ("etc", 0o755),
+    ("etc/ssl", 0o755),
+    ("home", 0o755),
+    ("home/user", 0o755),
+    ("proc", 0o555),
+    ("root", 0o700),
+    ("run", 0o755),
+    ("sys", 0o555),
+    ("tmp", 0o1777),
+    ("var", 0o755),
+    ("workspace", 0o755),
+    (".glovebox", 0o700),
+];
+
+/// A folder of the skeleton that is always empty.
+pub(crate) const EMPTY_FOLDER: &str = "sys";
+
+const LINKS: [(&str, &str); 7] = [
+    ("dev/fd", "/proc/self/fd"),
+    ("dev/stdin", "/proc/self/fd/0"),
+    ("dev/stdout", "/proc/self/fd/1"),
+    ("dev/stderr", "/proc/self/fd/2"),
+    ("dev/ptmx", "pts/ptmx"),
+    ("etc/mtab", "/proc/mounts"),
+    ("var/tmp", "/tmp"),
+];
+
+/// Devices that are harmless: name, major, minor.
+const DEVICES: [(&str, u32, u32); 6] = [
+    ("dev/null", 1, 3),
+    ("dev/zero", 1, 5),
+    ("dev/full", 1, 7),
+    ("dev/random", 1, 8),
+    ("dev/urandom", 1, 9),
+    ("dev/tty", 5, 0),
+];
+
+/// So many skeletons are kept.
+const KEPT: usize = 4;
+
+/// What tells one skeleton from another.
+#[derive(PartialEq, Eq)]
+struct Needs {
+    own_files: Vec<(&'static str, String)>,
+    /// Places of the caller's mounts, and whether each is a folder.
+    places: Vec<(String, bool)>,
+}
+
+impl Needs {
+    fn of(plan: &Plan) -> io::Result<Self> {
+        let mut places = Vec::new();
+        for mount in plan.mounts.iter().filter(|mount| !store::holds(&mount.target)) {
+            places.push((mount.target.clone(), std::fs::metadata(&mount.source)?.is_dir()));
+        }
+        Ok(Needs { own_files: host_image::own_files(plan.uid, plan.gid, plan.host_network), places })
+    }
+}
+
+struct Skeleton {
+    needs: Needs,
+    /// Where it is attached.
+    path: String,
+}
+
+impl Drop for Skeleton {
+    fn drop(&mut self) {
+        // Sandboxes have clones of their own.
+        let _ = unmount(&self.path, UnmountFlags::DETACH);
+        let _ = std::fs::remove_dir(&self.path);
+    }
+}
+
+/// The skeletons of a launcher, which must be in a mount namespace of its own.
+pub(crate) struct Skeletons {
+    image: HostImage,
+    kept: Vec<Skeleton>,
+    next: u64,
+}
+
+impl Skeletons {
+    /// None are made yet.
+    pub(crate) fn new(image: HostImage) -> Self {
+        Skeletons { image, kept: Vec::new(), next: 0 }
+    }
+
+    /// Makes the skeleton that a plan needs, unless there is one.
+    pub(crate) fn prepare(&mut self, plan: &Plan) -> Result<&str, Failure> {
+        let needs = step("look at the mounts", Needs::of(plan))?;
+        let found = self.kept.iter().position(|skeleton| skeleton.needs == needs);
+        let at = match found {
+            Some(at) => at,
+            None => {
+                let path = format!("{SCRATCH}/skeleton-{}", self.next);
+                self.next += 1;
+                step("make the root", std::fs::create_dir(&path))?;
+                let skeleton = Skeleton { needs, path };
+                step("make the root", assemble(&skeleton.path, &self.image, &skeleton.needs))?;
+                if self.kept.len() == KEPT {
+                    self.kept.remove(0);
+                }
+                self.kept.push(skeleton);
+                self.kept.len() - 1
+            }
+        };
+        Ok(&self.kept[at].path)
+    }
+
+    /// A clone of a plan's skeleton for one sandbox, with owners shifted by its user namespace.
+    pub(crate) fn lend(&mut self, plan: &Plan, namespace: BorrowedFd<'_>) -> Result<(OwnedFd, Mapped), Failure> {
+        let path = self.prepare(plan)?;
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+        let tree = step("clone the root", open_tree(CWD, path, flags))?;
+        let mapped = match sys::shift_owners(tree.as_fd(), "", true, namespace) {
+            Ok(()) => Mapped::All,
+            Err(_) => self.shift_one_by_one(tree.as_fd(), namespace),
+        };
+        Ok((tree, mapped))
+    }
+
+    /// Shifts the owners of each file system that can do it. A kernel that cannot do it for our tmpfs, before Linux 6.3,
+    /// shows the owner of /etc and /dev as nobody, which takes nothing from anybody; the host's folders are what counts.
+    fn shift_one_by_one(&self, tree: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> Mapped {
+        let _ = sys::shift_owners(tree, "", false, namespace);
+        let mut mapped = Mapped::All;
+        for path in &self.image.mounts {
+            if sys::shift_owners(tree, path.trim_start_matches('/'), true, namespace).is_err() {
+                mapped = Mapped::NotAll;
+            }
+        }
+        mapped
+    }
+}
+
+/// Makes a skeleton and attaches it at a path.
+fn assemble(path: &str, image: &HostImage, needs: &Needs) -> io::Result<()> {
+    let root = mount_tmpfs()?;
+    fill(root.as_fd(), image, needs)?;
+    // Mounts can only be attached below what is itself attached.
+    move_mount(&root, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    for source in &image.mounts {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+        let tree = open_tree(CWD, source.as_str(), flags)?;
+        sys::seal_tree(tree.as_fd(), Sealed::ReadOnly, None)?;
+        let folder = FileType::from_raw_mode(rustix::fs::fstat(&tree)?.st_mode) == FileType::Directory;
+        let place = make_place(root.as_fd(), source, folder)?;
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        move_mount(&tree, "", &place, "", flags)?;
+    }
+    sys::seal_tree(root.as_fd(), Sealed::ReadOnlyWithDevices, None)
+}
+
+fn mount_tmpfs() -> rustix::io::Result<OwnedFd> {
+    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(context.as_fd(), "source", "glovebox")?;
+    fsconfig_set_string(context.as_fd(), "mode", "0755")?;
+    fsconfig_create(context.as_fd())?;
+    // Devices must work, for they lie in this file system; nobody inside can make one.
+    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NOSUID)
+}
+
+fn fill(root: BorrowedFd<'_>, image: &HostImage, needs: &Needs) -> io::Result<()> {
+    for (path, mode) in FOLDERS {
+        rustix::fs::mkdirat(root, path, Mode::from_raw_mode(mode))?;
+    }
+    for (path, target) in LINKS {
+        rustix::fs::symlinkat(target, root, path)?;
+    }
+    for (path, target) in &image.links {
+        rustix::fs::symlinkat(target, root, path.trim_start_matches('/'))?;
+    }
+    for (path, major, minor) in DEVICES {
+        let device = rustix::fs::makedev(major, minor);
+        rustix::fs::mknodat(root, path, FileType::CharacterDevice, Mode::from_raw_mode(0o666), device)?;
+    }
+    for (path, content) in &image.files {
+        write_file(root, path.trim_start_matches('/'), content)?;
+    }
+    for (name, content) in &needs.own_files {
+        write_file(root, &format!("etc/{name}"), content.as_bytes())?;
+    }
+    for (path, folder) in &needs.places {
+        // One that cannot be made, below a link for example, is told when the guest cannot mount there.
+        let _ = make_place(root, path, *folder);
+    }
+    Ok(())
+}
+
+fn write_file(root: BorrowedFd<'_>, path: &str, mut content: &[u8]) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(root, path, flags, Mode::from_raw_mode(0o644))?;
+    while !content.is_empty() {
+        let written = rustix::io::write(&file, content)?;
+        content = &content[written..];
+    }
+    Ok(())
+}
+
+/// Opens the place of a mount, component by component and without following links, and makes what is missing of it.
+pub(crate) fn make_place(root: BorrowedFd<'_>, target: &str, is_folder: bool) -> rustix::io::Result<OwnedFd> {
+    let look = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut at = rustix::fs::openat(root, ".", look | OFlags::DIRECTORY, Mode::empty())?;
+    let names: Vec<&str> = target.split('/').filter(|name| !name.is_empty()).collect();
+    for (i, name) in names.iter().enumerate() {
+        let last_file = i + 1 == names.len() && !is_folder;
+        let flags = if last_file { look } else { look | OFlags::DIRECTORY };
+        at = match rustix::fs::openat(&at, *name, flags, Mode::empty()) {
+            Err(rustix::io::Errno::NOENT) => {
+                if last_file {
+                    let create = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                    rustix::fs::openat(&at, *name, create, Mode::from_raw_mode(0o644))?;
+                } else {
+                    rustix::fs::mkdirat(&at, *name, Mode::from_raw_mode(0o755))?;
+                }
+                rustix::fs::openat(&at, *name, flags, Mode::empty())?
+            }
+            other => other?,
+        };
+    }
+    Ok(at)
+}
