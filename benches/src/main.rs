@@ -22,9 +22,18 @@ use tokio::runtime::Runtime;
 
 use crate::{peers::Peers, report::Report, rows::Row};
 
+/// The same allocator as in the program that is distributed.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 /// Measures the promises of SPECIFICATION.md and prints them as one table.
 #[derive(Parser)]
-#[command(name = "glovebox-bench", override_usage = "cargo xtask bench [OPTIONS]")]
+#[command(
+    name = "glovebox-bench",
+    override_usage = "cargo xtask bench [--plain] [OPTIONS]",
+    after_help = "With --plain, what `cargo build --release` makes is measured in place of the static build that is distributed."
+)]
 struct Flags {
     /// Rows to measure, all by default.
     #[arg(long, value_enum, value_delimiter = ',')]

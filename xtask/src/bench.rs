@@ -1,4 +1,4 @@
-//! The verb `bench`: brings what the benchmark is compared with, then runs `glovebox-bench` in release mode.
+//! The verb `bench`: brings what the benchmark is compared with, then runs `glovebox-bench`, built as it is distributed.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
-    need,
+    distribution, need,
     suites::{command, read, run},
     tree::built,
 };
@@ -33,11 +33,17 @@ const API_VERSION: &str = "1.41";
 /// How long a new daemon may take to answer.
 const DAEMON_START: Duration = Duration::from_secs(60);
 
+/// Measures what `cargo build --release` makes in place of what is distributed.
+const PLAIN: &str = "--plain";
+
 /// The verb `bench`.
 pub(crate) fn bench(args: &[String]) -> Result<()> {
-    run(&["cargo", "build", "--release", "--locked", "-p", "glovebox-cli", "-p", "glovebox-bench"])?;
-    let program = built("release", "glovebox-bench").to_string_lossy().into_owned();
-    if args.iter().any(|arg| arg == "--help" || arg == "-h") {
+    let plain = args.iter().any(|arg| arg == PLAIN);
+    let args: Vec<&str> = args.iter().map(String::as_str).filter(|arg| *arg != PLAIN).collect();
+    let packages = ["glovebox-cli", "glovebox-bench"];
+    let folder = if plain { build_plain(&packages)? } else { distribution::build(&packages)? };
+    let program = folder.join("glovebox-bench").to_string_lossy().into_owned();
+    if args.iter().any(|arg| *arg == "--help" || *arg == "-h") {
         return run_bench(&[&program, "--help"]);
     }
     need::root()?;
@@ -45,12 +51,19 @@ pub(crate) fn bench(args: &[String]) -> Result<()> {
     let bundle = bundle()?;
     let docker = Docker::start()?;
     docker.import(&rootfs_tar()?)?;
-    let glovebox = built("release", "glovebox").to_string_lossy().into_owned();
+    let glovebox = folder.join("glovebox").to_string_lossy().into_owned();
     // Two cores, whatever the machine has: the promises are made for two.
     let mut argv = vec!["taskset", "-c", "0,1", &program, "--glovebox", &glovebox, "--runc-bundle", &bundle];
     argv.extend(["--docker-host", &docker.host, "--docker-image", IMAGE]);
-    argv.extend(args.iter().map(String::as_str));
+    argv.extend(args);
     run_bench(&argv)
+}
+
+fn build_plain(packages: &[&str]) -> Result<PathBuf> {
+    let mut argv = vec!["cargo", "build", "--release", "--locked"];
+    argv.extend(packages.iter().flat_map(|package| ["-p", package]));
+    run(&argv)?;
+    Ok(built("release", ""))
 }
 
 /// The benchmark's standard output is its table alone, so nothing is said around it there.

@@ -14,7 +14,7 @@ use glovebox_proto::StartRun;
 use prost::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv,
     recvmsg, sendmsg,
 };
 use zeroize::{Zeroize, Zeroizing};
@@ -58,16 +58,15 @@ pub struct Identity {
 /// Serves the guest until it goes away.
 pub fn serve(socket: OwnedFd, identity: Identity) {
     let mut stack = sys::stack();
-    let mut buffer = vec![0; MAX_REQUEST];
     loop {
         wait_for_request(&socket);
-        let Ok(Some((length, stdio))) = receive(&socket, &mut buffer) else { return };
-        let answer = match start(&buffer[..length], &stdio, identity, &mut stack) {
+        let Ok(Some((mut request, stdio))) = receive(&socket) else { return };
+        let answer = match start(&request, &stdio, identity, &mut stack) {
             Ok(pid) => [pid, 0, 0],
             Err((step, errno)) => [0, step as i32, errno],
         };
         // Secrets are among the variables. They must not wait here for the next command, nor for whoever takes over.
-        buffer[..length].zeroize();
+        request.zeroize();
         let bytes: Vec<u8> = answer.iter().flat_map(|n| n.to_le_bytes()).collect();
         if rustix::io::write(&socket, &bytes).is_err() {
             return;
@@ -83,22 +82,32 @@ fn wait_for_request(socket: &OwnedFd) {
     }
 }
 
-fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
+fn receive(socket: &OwnedFd) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+    // The length first, so that no memory is kept, or cleared, for requests that are never that long.
+    let (_, length) = uninterrupted(|| recv(socket, &mut [0u8; 0][..], RecvFlags::PEEK | RecvFlags::TRUNC))?;
+    let mut request = vec![0; length.min(MAX_REQUEST)];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let message = loop {
-        match recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Err(rustix::io::Errno::INTR) => {}
-            other => break other?,
-        }
-    };
+    let message =
+        uninterrupted(|| recvmsg(socket, &mut [IoSliceMut::new(&mut request)], &mut control, RecvFlags::CMSG_CLOEXEC))?;
     let mut stdio = Vec::new();
     for part in control.drain() {
         if let RecvAncillaryMessage::ScmRights(fds) = part {
             stdio.extend(fds);
         }
     }
-    Ok((message.bytes > 0).then_some((message.bytes, stdio)))
+    request.truncate(message.bytes);
+    Ok((message.bytes > 0).then_some((request, stdio)))
+}
+
+/// Calls again what a signal interrupted.
+fn uninterrupted<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    loop {
+        match call() {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return other,
+        }
+    }
 }
 
 fn start(request: &[u8], stdio: &[OwnedFd], identity: Identity, stack: &mut [u8]) -> Result<i32, (Step, i32)> {

@@ -12,7 +12,7 @@ const TOP: [&str; 8] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32",
 const ETC_FOLDERS: [&str; 9] =
     ["alternatives", "fonts", "java*", "lua*", "perl", "php*", "pki", "python*", "ssl/certs"];
 
-/// Files of /etc that are copied: each mount costs more, at the start and at the end, than a few kilobytes.
+/// Files of /etc that are copied: a mount costs as much, and every sandbox pays for it.
 const ETC_FILES: [&str; 9] = [
     "debian_version",
     "ld.so.cache",
@@ -26,7 +26,7 @@ const ETC_FILES: [&str; 9] = [
 ];
 
 /// A file larger than this is mounted after all.
-const LARGEST_COPY: u64 = 256 * 1024;
+const LARGEST_COPY: u64 = 16 * 1024;
 
 /// What the image consists of.
 #[derive(Clone, Debug, Default)]

@@ -36,7 +36,6 @@ use rustix::{
 use crate::{
     cgroup::{Cgroups, GroupLimits, Groups, Side},
     checks::{self, HostNamespaces},
-    host_image::HostImage,
     idmap,
     inside::{self, Inside, Masks},
     mounts::{self, Mapped, Tree},
@@ -103,7 +102,10 @@ struct Launcher {
     proc_masks: Masks,
     /// The CPUs that the caller may use.
     cpus: CpuSet,
-    host: HostNamespaces,
+    /// The launcher's own namespaces, once they were looked at.
+    host: Option<HostNamespaces>,
+    /// Whether what dead launchers left is still to be removed.
+    garbage: bool,
     sandboxes: BTreeMap<u64, Live>,
     next: u64,
 }
@@ -114,6 +116,7 @@ pub(crate) fn main(control: OwnedFd, cpus: CpuSet) -> ! {
         Ok(mut launcher) => {
             let served = launcher.serve();
             launcher.end_everything();
+            launcher.collect_garbage();
             launcher.owner.unregister();
             i32::from(served.is_err())
         }
@@ -130,24 +133,25 @@ fn prepare(control: OwnedFd, cpus: CpuSet) -> io::Result<Launcher> {
     rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::chdir("/")?;
     let owner = Owner::register()?;
-    let cgroups = Cgroups::detect()?;
-    owner.collect_garbage(&cgroups)?;
-    let host = HostNamespaces::own();
     mounts::enter_scratch()?;
+    sys::allow_all_cpus(&cpus);
+    let mut skeletons = Skeletons::default();
+    skeletons.begin()?;
+    let cgroups = Cgroups::detect()?;
     let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     watch_for(&events, &control, CONTROL)?;
-    sys::allow_all_cpus(&cpus);
     Ok(Launcher {
         control,
         events,
         owner,
         cgroups,
-        skeletons: Skeletons::new(HostImage::detect()),
+        skeletons,
         networks: Networks::new()?,
         filter: seccomp::compile(),
         proc_masks: Masks::detect(),
         cpus,
-        host,
+        host: None,
+        garbage: true,
         sandboxes: BTreeMap::new(),
         next: 1,
     })
@@ -181,6 +185,7 @@ impl Launcher {
                 other => other?,
             };
             if numbers.is_empty() && wait == Some(PAUSE) {
+                self.collect_garbage();
                 // Without one ahead the next sandbox makes its own, and says why it cannot.
                 let _ = self.networks.make_spare();
                 continue;
@@ -200,6 +205,14 @@ impl Launcher {
                     _ => self.guest_reported(sandbox),
                 }
             }
+        }
+    }
+
+    /// Removes what dead launchers left, once, when nobody waits for it.
+    fn collect_garbage(&mut self) {
+        if std::mem::take(&mut self.garbage) {
+            // What cannot be removed now is found again by the next launcher.
+            let _ = self.owner.collect_garbage(&self.cgroups);
         }
     }
 
@@ -354,8 +367,15 @@ impl Launcher {
         };
         // The first command is about to start where the zygote is, which may be here.
         sys::step_aside(&self.cpus);
-        let (present, zygote) =
-            checks::present(live.pid, &self.host, &live.groups, live.mapped, live.host_network, live.user, &report);
+        let (present, zygote) = checks::present(
+            live.pid,
+            self.host.get_or_insert_with(HostNamespaces::own),
+            &live.groups,
+            live.mapped,
+            live.host_network,
+            live.user,
+            &report,
+        );
         live.zygote = zygote.and_then(|pid| handle_on(pid, &live.groups));
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let group = live.groups.name().to_owned();

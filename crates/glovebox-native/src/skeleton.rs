@@ -13,6 +13,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
+use glovebox_core::User;
 use rustix::{
     fs::{CWD, FileType, Mode, OFlags},
     mount::{
@@ -27,7 +28,8 @@ use crate::{
     owner::SCRATCH,
     plan::{Failure, Plan, step},
     store,
-    sys::{self, Sealed},
+    sys::{self, Forked, Sealed},
+    wire,
 };
 
 /// Folders of every root.
@@ -91,6 +93,12 @@ impl Needs {
         }
         Ok(Needs { own_files: host_image::own_files(plan.uid, plan.gid, plan.host_network), places })
     }
+
+    /// What a sandbox needs of which nobody asked anything.
+    fn usual() -> Self {
+        let user = User::default();
+        Needs { own_files: host_image::own_files(user.uid, user.gid, false), places: Vec::new() }
+    }
 }
 
 struct Skeleton {
@@ -108,30 +116,63 @@ impl Drop for Skeleton {
 }
 
 /// The skeletons of a launcher, which must be in a mount namespace of its own.
+#[derive(Default)]
 pub(crate) struct Skeletons {
-    image: HostImage,
     kept: Vec<Skeleton>,
+    /// The first one, while a process of its own assembles it. The socket tells of its end.
+    begun: Option<(Skeleton, OwnedFd)>,
     next: u64,
 }
 
 impl Skeletons {
-    /// None are made yet.
-    pub(crate) fn new(image: HostImage) -> Self {
-        Skeletons { image, kept: Vec::new(), next: 0 }
+    /// Begins to assemble the skeleton that most sandboxes need, beside whatever the launcher does meanwhile.
+    pub(crate) fn begin(&mut self) -> io::Result<()> {
+        let skeleton = self.place_for(Needs::usual())?;
+        let (here, there) = wire::message_pair()?;
+        match sys::fork_with(0)? {
+            Forked::Child => {
+                let _ = sys::die_with_parent();
+                if assemble(&skeleton.path, &HostImage::detect(), &skeleton.needs).is_ok() {
+                    let _ = wire::send(&there, &(), &[]);
+                }
+                sys::exit_now(0)
+            }
+            Forked::Parent { pid, .. } => {
+                sys::send_elsewhere(pid);
+                self.begun = Some((skeleton, here));
+                Ok(())
+            }
+        }
     }
 
-    /// Makes the skeleton that a plan needs, unless there is one.
-    pub(crate) fn prepare(&mut self, plan: &Plan) -> Result<&str, Failure> {
+    fn place_for(&mut self, needs: Needs) -> io::Result<Skeleton> {
+        let path = format!("{SCRATCH}/skeleton-{}", self.next);
+        self.next += 1;
+        std::fs::create_dir(&path)?;
+        Ok(Skeleton { needs, path })
+    }
+
+    /// Keeps the skeleton that was begun, if it was finished.
+    fn finish_begun(&mut self) {
+        if let Some((skeleton, end)) = self.begun.take()
+            && let Ok(Some(((), _))) = wire::receive::<()>(&end)
+        {
+            self.kept.push(skeleton);
+        }
+    }
+
+    /// The path of the skeleton that a plan needs, which is made if there is none.
+    fn prepare(&mut self, plan: &Plan) -> Result<&str, Failure> {
         let needs = step("look at the mounts", Needs::of(plan))?;
+        if self.begun.as_ref().is_some_and(|(skeleton, _)| skeleton.needs == needs) {
+            self.finish_begun();
+        }
         let found = self.kept.iter().position(|skeleton| skeleton.needs == needs);
         let at = match found {
             Some(at) => at,
             None => {
-                let path = format!("{SCRATCH}/skeleton-{}", self.next);
-                self.next += 1;
-                step("make the root", std::fs::create_dir(&path))?;
-                let skeleton = Skeleton { needs, path };
-                step("make the root", assemble(&skeleton.path, &self.image, &skeleton.needs))?;
+                let skeleton = step("make the root", self.place_for(needs))?;
+                step("make the root", assemble(&skeleton.path, &HostImage::detect(), &skeleton.needs))?;
                 if self.kept.len() == KEPT {
                     self.kept.remove(0);
                 }
@@ -149,17 +190,17 @@ impl Skeletons {
         let tree = step("clone the root", open_tree(CWD, path, flags))?;
         let mapped = match sys::shift_owners(tree.as_fd(), "", true, namespace) {
             Ok(()) => Mapped::All,
-            Err(_) => self.shift_one_by_one(tree.as_fd(), namespace),
+            Err(_) => Self::shift_one_by_one(tree.as_fd(), namespace),
         };
         Ok((tree, mapped))
     }
 
     /// Shifts the owners of each file system that can do it. A kernel that cannot do it for our tmpfs, before Linux 6.3,
     /// shows the owner of /etc and /dev as nobody, which takes nothing from anybody; the host's folders are what counts.
-    fn shift_one_by_one(&self, tree: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> Mapped {
+    fn shift_one_by_one(tree: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> Mapped {
         let _ = sys::shift_owners(tree, "", false, namespace);
         let mut mapped = Mapped::All;
-        for path in &self.image.mounts {
+        for path in &HostImage::detect().mounts {
             if sys::shift_owners(tree, path.trim_start_matches('/'), true, namespace).is_err() {
                 mapped = Mapped::NotAll;
             }

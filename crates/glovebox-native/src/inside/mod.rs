@@ -89,9 +89,9 @@ fn set_up(inside: Inside) -> Result<(Server, GuestSockets), Failure> {
     // The launcher hears the last word on this socket, whether or not a step fails, so its owner must not close it.
     let launcher = std::mem::ManuallyDrop::new(launcher);
     sys::set_name("glovebox-guest");
-    sys::allow_all_cpus(&cpus);
     let zygote = step("start the zygote", zygote::start(&plan, &filter, doors, &cpus))?;
     let trees = step("receive the mounts", receive_mounts(&launcher))?;
+    sys::allow_all_cpus(&cpus);
     zygote.set_aside();
     step("become root inside", sys::become_root())?;
     step("make a keyring", sys::new_session_keyring())?;
