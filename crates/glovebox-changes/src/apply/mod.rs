@@ -185,15 +185,15 @@ impl Target {
     }
 }
 
-/// Mends every folder in which an apply was cut short, and says which those were.
-pub fn mend_all(applies: &Applies) -> Result<Vec<(PathBuf, Mended)>> {
+/// Mends every folder in which an apply was cut short, and says which those were, and which could not be mended.
+pub fn mend_all(applies: &Applies) -> Result<Vec<(PathBuf, Result<Mended>)>> {
     let mut mended = Vec::new();
     // What is noted as done may have been cut short while its journal was being removed.
     let folders: BTreeSet<PathBuf> = applies.all()?.into_iter().map(|applied| applied.folder).collect();
     for folder in folders {
         match Target::open(&folder, applies) {
             Ok((target, how)) => {
-                mended.extend(how.map(|how| (folder.clone(), how)));
+                mended.extend(how.map(|how| (folder.clone(), Ok(how))));
                 // Nobody is at work here, and what left a journal is dealt with: the rest had not begun.
                 target.forget_unfinished()?;
             }
@@ -204,7 +204,7 @@ pub fn mend_all(applies: &Applies) -> Result<Vec<(PathBuf, Mended)>> {
             }
             // Whoever is at work there mends it first.
             Err(error) if error.code == ErrorCode::FolderBusy => {}
-            Err(error) => return Err(error),
+            Err(error) => mended.push((folder, Err(error))),
         }
     }
     Ok(mended)
@@ -374,6 +374,7 @@ mod tests {
         }
         fs::write(host.join("taken"), "somebody else's").unwrap();
         let error = Target::open(&host, &applies).err().expect("the place is taken");
+        assert_eq!(error.code, ErrorCode::HostIo);
         assert!(error.message.contains("taken") && error.hint.unwrap().contains(JOURNAL_FOLDER));
         assert_eq!(fs::read_to_string(host.join("taken")).unwrap(), "somebody else's");
         fs::remove_file(host.join("taken")).unwrap();

@@ -45,7 +45,8 @@ pub(crate) fn execute(
         engine = engine.with_ledger(Ledger::below(data_dir));
     }
     let (argv, spec) = (request.command.argv.clone(), request.spec.clone());
-    // Neither engine nor runtime is taken apart at the end: this process ends next, which does it faster.
+    // Neither engine nor runtime is taken apart at the end: this process ends next, which does it faster, and closing the
+    // ledger would wait for the disk.
     let (engine, runtime) = (ManuallyDrop::new(engine), ManuallyDrop::new(runtime()?));
     let Finished { result, stderr_tail } = match runtime.block_on(drive(&engine, request, globals.json)) {
         Ok(Some(finished)) => finished,
@@ -64,8 +65,6 @@ pub(crate) fn execute(
         hint_at_workspace(&result, &stderr_tail, left_behind.as_deref());
         hint_at_network(&result, &stderr_tail, &spec);
     }
-    // Closing the ledger would wait for the disk; the end of this process closes it as well.
-    std::mem::forget(engine);
     Ok(result.outcome.exit_code())
 }
 
