@@ -191,22 +191,29 @@ impl Shown<'_> {
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 
-    /// The diff as text that `patch -p1` takes, in colours; nothing where there is none.
+    /// The change as text that `git apply` and `patch -p1` take, in colours; nothing where that cannot say it.
     pub(crate) fn diff_text(&self) -> String {
-        let Diff::Text(lines) = &self.diff else { return String::new() };
-        // What is kept as an artifact is not for a patch.
-        if !self.change.path.starts_with(WORKING) {
+        let old = self.renamed_from.unwrap_or(self.change);
+        let (before, after) = (old.before.as_ref(), self.change.after.as_ref());
+        let is_file = |state: &&FileState| matches!(state.kind, FileKind::File { .. });
+        let lines = match &self.diff {
+            Diff::Text(lines) => &lines[..],
+            // A rename or a new mode is a change without lines.
+            Diff::Nothing if before.is_some() && after.is_some() => &[],
+            _ => return String::new(),
+        };
+        // What is kept as an artifact is not for a patch, nor is what was or became something else than a file.
+        if !self.change.path.starts_with(WORKING) || ![before, after].into_iter().flatten().all(|state| is_file(&state))
+        {
             return String::new();
         }
-        let name = |side: &str, change: &Change, state: &Option<FileState>| match state {
-            Some(_) => format!("{side}/{}", short(&change.path)),
-            None => "/dev/null".to_owned(),
-        };
-        let old = self.renamed_from.unwrap_or(self.change);
-        let (from, to) = (name("a", old, &old.before), name("b", self.change, &self.change.after));
-        let mut text = format!("{HEAD}--- {from}{HEAD:#}\n{HEAD}+++ {to}{HEAD:#}\n");
-        for line in lines {
+        let mut text = String::new();
+        let (from, to) = (short(&old.path), short(&self.change.path));
+        for line in self.header(&from, &to, before, after, lines) {
             // Writing to a String cannot fail.
+            let _ = writeln!(text, "{HEAD}{line}{HEAD:#}");
+        }
+        for line in lines {
             let _ = match line {
                 DiffLine::Place(line) => writeln!(text, "{PLACE}{line}{PLACE:#}"),
                 DiffLine::Same(line) => writeln!(text, " {line}"),
@@ -216,6 +223,36 @@ impl Shown<'_> {
             };
         }
         text
+    }
+
+    /// The lines before a diff, as Git writes them.
+    fn header(
+        &self,
+        from: &str,
+        to: &str,
+        before: Option<&FileState>,
+        after: Option<&FileState>,
+        lines: &[DiffLine],
+    ) -> Vec<String> {
+        // Git knows of a mode only whether somebody may execute the file.
+        let mode = |state: &FileState| if state.mode & 0o111 == 0 { 100_644 } else { 100_755 };
+        let mut header = vec![format!("diff --git a/{from} b/{to}")];
+        match (before, after) {
+            (None, Some(after)) => header.push(format!("new file mode {}", mode(after))),
+            (Some(before), None) => header.push(format!("deleted file mode {}", mode(before))),
+            (Some(before), Some(after)) if mode(before) != mode(after) => {
+                header.extend([format!("old mode {}", mode(before)), format!("new mode {}", mode(after))]);
+            }
+            _ => {}
+        }
+        if self.renamed_from.is_some() {
+            header.extend([format!("rename from {from}"), format!("rename to {to}")]);
+        }
+        if !lines.is_empty() {
+            header.push(before.map_or("--- /dev/null".to_owned(), |_| format!("--- a/{from}")));
+            header.push(after.map_or("+++ /dev/null".to_owned(), |_| format!("+++ b/{to}")));
+        }
+        header
     }
 
     /// The details for programs.

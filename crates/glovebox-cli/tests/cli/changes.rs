@@ -47,8 +47,8 @@ fn changes_are_a_list_and_diffs_for_people() {
         "  added     link                            link to a.txt\n",
         "  mode      run.sh                          mode 644 -> 755\n",
         "  renamed   src/long.txt -> src/longer.txt  +1 -0\n",
-        "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+TWO\n three\n",
-        "--- /dev/null\n+++ b/made/new.txt\n@@ -0,0 +1 @@\n+new\n",
+        "diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+TWO\n three\n",
+        "new file mode 100644\n--- /dev/null\n+++ b/made/new.txt\n@@ -0,0 +1 @@\n+new\n",
     ] {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
@@ -57,6 +57,30 @@ fn changes_are_a_list_and_diffs_for_people() {
     let called = bench.call(["changes", "--summary", "--all"]);
     assert!(called.text().contains("x.log") && called.text().contains(".git/hooks/pre-commit"), "{called:?}");
     assert!(called.text().contains("Git runs what this says") && !called.text().contains("@@"), "{called:?}");
+}
+
+#[test]
+fn changes_are_a_patch_that_git_takes() {
+    let bench = changed();
+    let patch = bench.dir.path().join("agent.patch");
+    fs::write(
+        &patch,
+        bench
+            .call([
+                "changes", "--only", "a.txt", "--only", "b.txt", "--only", "src", "--only", "run.sh", "--only", "made",
+            ])
+            .stdout,
+    )
+    .unwrap();
+    bench.call(["apply"]);
+    let applied = ["a.txt", "made/new.txt", "src/longer.txt"].map(|name| read(&bench, name));
+    bench.call(["apply", "--reverse"]);
+    let git = std::process::Command::new("git").arg("apply").arg(&patch).current_dir(bench.work()).output();
+    let git = git.expect("git is needed: apt-get install git");
+    assert!(git.status.success(), "{git:?}");
+    assert_eq!(["a.txt", "made/new.txt", "src/longer.txt"].map(|name| read(&bench, name)), applied);
+    assert!(!bench.work().join("b.txt").exists() && !bench.work().join("src/long.txt").exists());
+    assert_eq!(fs::metadata(bench.work().join("run.sh")).unwrap().mode() & 0o777, 0o755);
 }
 
 #[test]
