@@ -320,6 +320,9 @@ fn runs_by_itself(path: &str) -> bool {
 fn counts(lines: &[DiffLine]) -> String {
     let added = lines.iter().filter(|line| matches!(line, DiffLine::Added(_))).count();
     let removed = lines.iter().filter(|line| matches!(line, DiffLine::Removed(_))).count();
+    if lines.is_empty() {
+        return "empty".to_owned();
+    }
     format!("{ADDED}+{added}{ADDED:#} {DELETED}-{removed}{DELETED:#}")
 }
 

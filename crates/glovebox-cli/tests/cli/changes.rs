@@ -321,3 +321,27 @@ fn a_run_that_is_not_recorded_has_no_changes_to_look_at() {
     let called = bench.call(["changes", document["run"].as_str().unwrap()]);
     assert!(called.code == 125 && called.stderr.contains("run_not_found"), "{called:?}");
 }
+
+#[test]
+fn what_is_over_a_bound_or_has_no_text_for_a_name_is_said_and_refused() {
+    let bench = Bench::new();
+    let line = r"truncate -s 300M big; touch $(printf 'a\377b'); echo fine > fine";
+    bench.call(["run", "--workspace", ".", "--", "sh", "-c", line]).expect(0, "");
+    let text = bench.call(["changes"]).text().to_owned();
+    assert!(text.contains("300 MiB, content not kept: the file is too large"), "{text}");
+    assert!(text.contains("its name is not UTF-8"), "{text}");
+    let called = bench.call(["apply", "--json"]);
+    assert_eq!((called.code, called.document()["conflicts"].as_array().unwrap().len()), (1, 2), "{called:?}");
+    assert_eq!(bench.call(["apply", "--only", "fine"]).code, 0);
+    assert_eq!(read(&bench, "fine"), "fine\n");
+}
+
+#[test]
+fn a_read_write_workspace_has_no_change_set_and_that_is_said() {
+    let bench = Bench::new();
+    let line = ["run", "--workspace", ".", "--workspace-mode", "read-write", "--", "touch", "x"];
+    bench.call(line).expect(0, "");
+    let run = bench.call(["runs", "list", "--json"]).document()["runs"][0]["run"].as_str().unwrap().to_owned();
+    let called = bench.call(["changes", &run]);
+    assert!(called.text().contains("changed nothing") && called.stderr.contains("read-write"), "{called:?}");
+}
