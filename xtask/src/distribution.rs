@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use crate::{
+    need,
     suites::{read, run},
     tree::built,
 };
@@ -15,6 +16,8 @@ const TARGET: &str = "x86_64-unknown-linux-musl";
 /// Builds packages, and says where their programs are.
 pub(crate) fn build(packages: &[&str]) -> Result<PathBuf> {
     add_target()?;
+    // SQLite and zstd are C code.
+    need::tools(&[("musl-gcc", "musl-tools")])?;
     let mut argv = vec!["cargo", "build", "--profile", "dist", "--locked", "--target", TARGET];
     argv.extend(packages.iter().flat_map(|package| ["-p", package]));
     run(&argv)?;

@@ -6,14 +6,17 @@ use anyhow::{Result, bail, ensure};
 
 use crate::suites::run;
 
-/// A program, and the Debian package that has it.
+/// A program or the path of a file, and the Debian package that has it.
 pub(crate) type Tool = (&'static str, &'static str);
 
 /// Where programs of the system lie. Not PATH: a toolchain in somebody's home is not visible inside a sandbox.
 const FOLDERS: [&str; 5] = ["/usr/local/bin", "/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
-/// The path of a program of the system.
+/// The path of a program of the system. A path is itself.
 pub(crate) fn find(program: &str) -> Option<String> {
+    if program.starts_with('/') {
+        return Path::new(program).exists().then(|| program.to_owned());
+    }
     FOLDERS.iter().map(|folder| format!("{folder}/{program}")).find(|path| Path::new(path).exists())
 }
 

@@ -1,6 +1,7 @@
 //! The verb `test`: everything that must hold before a change goes in, from a machine that has Rust and nothing else.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
+use glovebox_core::Language;
 
 use crate::{
     docs, need,
@@ -10,18 +11,42 @@ use crate::{
 };
 
 /// What the suites use beside Rust, from the system's own folders: sandboxes see only those.
-const TOOLS: [need::Tool; 7] = [
+const TOOLS: [need::Tool; 27] = [
     ("cc", "gcc"),
+    ("g++", "g++"),
     ("python3", "python3"),
     ("node", "nodejs"),
+    ("npm", "npm"),
+    ("tsc", "node-typescript"),
     ("bash", "bash"),
     ("git", "git"),
     ("ps", "procps"),
+    ("setpriv", "util-linux"),
+    ("make", "make"),
+    ("cmake", "cmake"),
+    ("go", "golang-go"),
+    ("javac", "default-jdk-headless"),
+    ("ruby", "ruby"),
+    ("php", "php-cli"),
+    ("perl", "perl"),
+    ("lua5.4", "lua5.4"),
+    ("Rscript", "r-base-core"),
+    ("sqlite3", "sqlite3"),
+    ("zstd", "zstd"),
+    ("xz", "xz-utils"),
+    ("/usr/lib/python3/dist-packages/numpy", "python3-numpy"),
+    ("/usr/lib/python3/dist-packages/pandas", "python3-pandas"),
+    ("/usr/lib/python3/dist-packages/pip", "python3-pip"),
+    ("/usr/share/python-wheels", "python3-venv"),
     ("lowntfs-3g", "ntfs-3g"),
 ];
 
-/// The examples that the README shows, and what each must print.
-const EXAMPLES: [&str; 3] = ["examples/hello.py", "examples/hello.sh", "examples/hello.js"];
+/// Languages whose toolchain is not installed for a test: the ending of the example, the program, and why not.
+const NOT_INSTALLED: [(&str, &str, &str); 3] = [
+    ("cs", "dotnet", "Debian has no .NET SDK"),
+    ("ps1", "pwsh", "Debian has no PowerShell"),
+    ("kts", "kotlinc", "Debian's kotlin brings 71 packages, of the year 2019"),
+];
 
 /// The verb `test`.
 pub(crate) fn test() -> Result<()> {
@@ -117,15 +142,27 @@ fn first_command() -> Result<Counts> {
     Ok(Counts::one())
 }
 
+/// Hello world in every language. Rust's toolchain is the one of whoever tests, listed as a caller would.
 fn examples() -> Result<Counts> {
-    let glovebox = built("release", "glovebox");
+    let glovebox = built("release", "glovebox").to_string_lossy().into_owned();
+    let rust = read(&["rustc", "--print", "sysroot"])?;
     let mut counts = Counts::default();
-    for example in EXAMPLES {
-        let text = read(&[&glovebox.to_string_lossy(), "run", example])?;
-        print!("{example}: {text}");
-        if text.trim().is_empty() {
-            bail!("{example} printed nothing");
+    for language in Language::ALL {
+        let ending = language.endings[0];
+        let example = format!("examples/hello.{ending}");
+        let absent = NOT_INSTALLED.iter().find(|(of, program, _)| *of == ending && need::find(program).is_none());
+        if let Some((_, program, why)) = absent {
+            counts.skipped += 1;
+            counts.reasons.push(format!("{example}: there is no {program} here, and {why}"));
+            continue;
         }
+        let mut argv = vec![glovebox.as_str(), "run"];
+        if ending == "rs" {
+            argv.extend(["--toolchain", rust.trim_end()]);
+        }
+        let text = read(&[argv.as_slice(), &[&example]].concat())?;
+        print!("{example}: {text}");
+        ensure!(text.starts_with("hello, world!"), "{example} did not say hello");
         counts.passed += 1;
     }
     Ok(counts)

@@ -96,7 +96,7 @@ pub(crate) struct Globals {
     /// Say on standard error what was used and what it took
     #[arg(long, short = 'v', global = true)]
     pub(crate) verbose: bool,
-    /// Where the record of runs and their artifacts are kept [default: /var/lib/glovebox for root, else ~/.local/share/glovebox]
+    /// Where the record of runs, artifacts and compiled programs are kept [default: /var/lib/glovebox for root, else ~/.local/share/glovebox]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 }
@@ -268,7 +268,8 @@ pub(crate) struct RunArgs {
     #[arg(value_name = "FILE", trailing_var_arg = true, num_args = 0..)]
     pub(crate) program: Vec<OsString>,
 
-    /// The language of FILE or CODE: python, javascript, shell or bash
+    /// The language of FILE or CODE: python, javascript, typescript, shell, bash, ruby, php, perl, lua, r, go, java, kotlin,
+    /// c, c++, rust, c#, powershell or sql
     #[arg(long, short, value_name = "LANGUAGE", help_heading = "What to run")]
     pub(crate) language: Option<String>,
     /// Run this code; needs --language
@@ -333,6 +334,10 @@ pub(crate) struct RunArgs {
     /// Show a file or folder of this machine inside, read-only unless :rw is added (repeatable)
     #[arg(long, value_name = "SRC:DST[:ro|rw]", help_heading = "Files")]
     pub(crate) mount: Vec<String>,
+    /// Show a toolchain of yours inside, read-only and first in PATH: a folder with bin in it, such as
+    /// ~/.rustup/toolchains/NAME (repeatable)
+    #[arg(long, value_name = "DIR", help_heading = "Files")]
+    pub(crate) toolchain: Vec<String>,
     /// Keep files that match, below /workspace; outputs/** is always kept (repeatable)
     #[arg(long, value_name = "GLOB", help_heading = "Files")]
     pub(crate) artifact: Vec<String>,
@@ -441,6 +446,17 @@ mod tests {
         }
         assert_eq!(variable(&key("runs", "label")), "GLOVEBOX_RUNS_LABEL");
         assert!(seen > 25, "only {seen} flags were looked at");
+    }
+
+    #[test]
+    fn the_help_names_every_language() {
+        let command = command();
+        let run = command.find_subcommand("run").unwrap();
+        let language = run.get_arguments().find(|arg| arg.get_id() == "language").unwrap();
+        let help = language.get_help().unwrap().to_string();
+        for known in glovebox_core::Language::ALL {
+            assert!(help.split([' ', ',']).any(|word| word == known.name), "{}", known.name);
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::{
 const PROJECT_FILE: &str = "glovebox.toml";
 
 /// Keys whose values begin with a path of the host.
-const PATH_KEYS: [&str; 7] = ["workspace", "file", "mount", "env-file", "stdin", "data-dir", "to"];
+const PATH_KEYS: [&str; 8] = ["workspace", "file", "mount", "env-file", "stdin", "data-dir", "toolchain", "to"];
 
 /// The key of the caller's own file that lists the projects they trust. It is no flag.
 const TRUST: &str = "trust";
@@ -218,6 +218,8 @@ impl Setting {
         let folder = self.file.parent().unwrap_or(Path::new("/")).display();
         match text.split_once("=file:") {
             Some((name, path)) if key == "secret" && !path.starts_with('/') => format!("{name}=file:{folder}/{path}"),
+            // Where the home of the caller is, is known where the folder is looked at.
+            _ if key == "toolchain" && text.starts_with("~/") => text,
             _ if PATH_KEYS.contains(&key) && !text.starts_with('/') => format!("{folder}/{text}"),
             _ => text,
         }

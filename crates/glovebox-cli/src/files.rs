@@ -10,7 +10,7 @@ use std::{
 use glovebox_core::{
     Access, Error, ErrorCode, InsidePath, Mount, Result, SandboxSpec, WORKING_DIR, Workspace, WorkspaceMode,
 };
-use glovebox_engine::{FileContent, InputFile};
+use glovebox_engine::{FileContent, InputFile, Toolchains};
 use rustix::fs::{Mode, OFlags, makedev};
 use zeroize::Zeroizing;
 
@@ -30,6 +30,28 @@ pub(crate) fn add_host_folders(spec: &mut SandboxSpec, args: &RunArgs, flags: &F
         spec.mounts.push(mount);
     }
     Ok(())
+}
+
+/// The toolchains of `--toolchain`.
+pub(crate) fn toolchains(args: &RunArgs, flags: &Flags) -> Result<Toolchains> {
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    let folder = |text: &str| {
+        let path = match (text.strip_prefix("~/"), &home) {
+            (Some(below), Some(home)) => home.join(below),
+            _ => PathBuf::from(text),
+        };
+        let path = std::path::absolute(&path).map_err(|error| cannot_read(&path, error))?;
+        let is_dir = look_at(&path)?.is_dir();
+        let real = canonical(&path)?;
+        let holds_home =
+            home.as_ref().and_then(|home| canonical(home).ok()).is_some_and(|home| home.starts_with(&real));
+        if !is_dir || holds_home {
+            return Err(flags.wrong("toolchain", text, "expected the folder of one toolchain, with bin in it"));
+        }
+        Ok(path)
+    };
+    let listed = flags.list("toolchain", &args.toolchain).into_iter().map(folder).collect::<Result<Vec<_>>>()?;
+    Toolchains::new(listed).map_err(|error| flags.named("toolchain", error))
 }
 
 /// The files of `--file`.

@@ -2,20 +2,16 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, Metadata},
+    fs::Metadata,
     io::Read,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
-use bytes::Bytes;
 use glovebox_core::{Error, ErrorCode, InsidePath, Language, Result, SandboxSpec, Shebang, WorkspaceMode};
-use glovebox_engine::{FileContent, InputFile};
+use glovebox_engine::{Compile, InputFile, Prepared, Source, Toolchains, prepare};
 
 use crate::{args::RunArgs, files};
-
-/// Where programs of the image `host` are looked for, to choose between an interpreter's names.
-const PROGRAM_DIRS: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
 
 /// Longest beginning of a file that is searched for a `#!` line; the kernel reads 256 bytes.
 const FIRST_LINE: u64 = 1024;
@@ -25,6 +21,10 @@ const FIRST_LINE: u64 = 1024;
 pub(crate) struct Program {
     /// The program and its arguments.
     pub(crate) argv: Vec<String>,
+    /// Variables that its toolchain needs.
+    pub(crate) env: Vec<(String, String)>,
+    /// The step that makes it from its source.
+    pub(crate) compile: Option<Compile>,
     /// A file that is copied in.
     pub(crate) file: Option<InputFile>,
     /// The language, where one is known.
@@ -34,11 +34,16 @@ pub(crate) struct Program {
 }
 
 /// Finds out what to run.
-pub(crate) fn find(args: &RunArgs, after_dashes: Option<Vec<OsString>>, spec: &SandboxSpec) -> Result<Program> {
+pub(crate) fn find(
+    args: &RunArgs,
+    after_dashes: Option<Vec<OsString>>,
+    spec: &SandboxSpec,
+    toolchains: &Toolchains,
+) -> Result<Program> {
     let mut words = texts(&args.program)?.into_iter();
     if let Some(code) = &args.code {
         let rest = words.chain(texts(&after_dashes.unwrap_or_default())?).collect();
-        return code_program(code, args.language.as_deref(), rest, spec);
+        return code_program(code, args.language.as_deref(), rest, spec, toolchains);
     }
     match (words.next(), after_dashes) {
         (Some(file), after_dashes) => {
@@ -47,7 +52,7 @@ pub(crate) fn find(args: &RunArgs, after_dashes: Option<Vec<OsString>>, spec: &S
                 rest.push("--".to_owned());
                 rest.extend(texts(&after_dashes)?);
             }
-            file_program(Path::new(&file), rest, args, spec)
+            file_program(Path::new(&file), rest, args, spec, toolchains)
         }
         (None, Some(command)) if !command.is_empty() => command_program(texts(&command)?, args.language.as_deref()),
         (None, _) => {
@@ -62,31 +67,37 @@ fn command_program(argv: Vec<String>, language: Option<&str>) -> Result<Program>
         let error = Error::new(ErrorCode::Usage, "--language belongs to a FILE or to --code, not to a command");
         return Err(error.hint("leave out either --language or the --"));
     }
-    Ok(Program { argv, file: None, language: None, left_behind: None })
+    Ok(Program { argv, env: Vec::new(), compile: None, file: None, language: None, left_behind: None })
 }
 
-fn code_program(code: &str, language: Option<&str>, rest: Vec<String>, spec: &SandboxSpec) -> Result<Program> {
+fn code_program(
+    code: &str,
+    language: Option<&str>,
+    rest: Vec<String>,
+    spec: &SandboxSpec,
+    toolchains: &Toolchains,
+) -> Result<Program> {
     let Some(name) = language else {
         let error = Error::new(ErrorCode::Usage, "--code needs --language");
         return Err(error.hint(format!("languages: {}", Language::names())));
     };
     let language = by_name(name)?;
-    let interpreter = interpreter(language);
-    let (mut argv, file) = match language.run_code(interpreter, code) {
-        Some(argv) => (argv, None),
-        None => {
-            let name = language.code_file();
-            let target = InsidePath::relative_to(&files::working_dir(), &name)?;
-            files::check_target(&target, spec)?;
-            let content = FileContent::Bytes(Bytes::copy_from_slice(code.as_bytes()));
-            (language.run_file(interpreter, &name), Some(InputFile { target, content, mode: 0o644 }))
-        }
-    };
+    let Prepared { mut argv, env, file, compile } =
+        prepare(language, &toolchains.find(language)?, Source::Code(code), &spec.limits)?;
+    if let Some(file) = &file {
+        files::check_target(&file.target, spec)?;
+    }
     argv.extend(rest);
-    Ok(Program { argv, file, language: Some(language), left_behind: None })
+    Ok(Program { argv, env, compile, file, language: Some(language), left_behind: None })
 }
 
-fn file_program(path: &Path, rest: Vec<String>, args: &RunArgs, spec: &SandboxSpec) -> Result<Program> {
+fn file_program(
+    path: &Path,
+    rest: Vec<String>,
+    args: &RunArgs,
+    spec: &SandboxSpec,
+    toolchains: &Toolchains,
+) -> Result<Program> {
     let metadata = files::look_at(path)?;
     if metadata.is_dir() {
         let hint = format!("to run a command in that folder: glovebox run --workspace {} -- COMMAND", path.display());
@@ -96,17 +107,15 @@ fn file_program(path: &Path, rest: Vec<String>, args: &RunArgs, spec: &SandboxSp
         let message = format!("{} is not an ordinary file", path.display());
         return Err(Error::new(ErrorCode::FileUnreadable, message));
     }
-    let place = place(path, args, spec)?;
-    let shebang = read_shebang(path)?;
-    let (mut argv, language) = match &args.language {
-        Some(name) => {
-            let language = by_name(name)?;
-            (language.run_file(interpreter(language), &place.inside), Some(language))
-        }
-        None => interpreted(path, &metadata, &place, shebang.as_ref())?,
+    let named = args.language.as_deref().map(by_name).transpose()?;
+    let place = place(path, named, args, spec)?;
+    let (prepared, language) = match named {
+        Some(language) => (of_language(language, &place, spec, toolchains)?, Some(language)),
+        None => of_file(path, &metadata, &place, spec, toolchains)?,
     };
+    let Prepared { mut argv, env, compile, .. } = prepared;
     argv.extend(rest);
-    Ok(Program { argv, file: place.copy, language, left_behind: place.left_behind })
+    Ok(Program { argv, env, compile, file: place.copy, language, left_behind: place.left_behind })
 }
 
 /// Whether a file says itself what language it is in, by its ending or its `#!` line.
@@ -124,7 +133,7 @@ struct Place {
     left_behind: Option<PathBuf>,
 }
 
-fn place(path: &Path, args: &RunArgs, spec: &SandboxSpec) -> Result<Place> {
+fn place(path: &Path, language: Option<&Language>, args: &RunArgs, spec: &SandboxSpec) -> Result<Place> {
     let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
         Error::new(ErrorCode::InvalidPath, format!("the name of {} cannot be used inside", path.display()))
     })?;
@@ -132,11 +141,12 @@ fn place(path: &Path, args: &RunArgs, spec: &SandboxSpec) -> Result<Place> {
         Some(workspace) => files::canonical(path)?.strip_prefix(&workspace.source).ok().map(Path::to_path_buf),
         None => None,
     };
+    let copied_name = language.map_or_else(|| name.to_owned(), |language| language.file_name(name));
     let relative = match &in_workspace {
         Some(below) => below.to_str().ok_or_else(|| {
             Error::new(ErrorCode::InvalidPath, format!("the path {} is not valid UTF-8", path.display()))
         })?,
-        None => name,
+        None => &copied_name,
     };
     let target = InsidePath::relative_to(&files::working_dir(), relative)?;
     let inside = match relative {
@@ -167,24 +177,35 @@ fn copy_in(path: &Path, target: InsidePath, spec: &SandboxSpec) -> Result<InputF
     }
 }
 
-/// The command line for a file whose language nobody named.
-fn interpreted(
+/// How a file of a language runs.
+fn of_language(
+    language: &'static Language,
+    place: &Place,
+    spec: &SandboxSpec,
+    toolchains: &Toolchains,
+) -> Result<Prepared> {
+    prepare(language, &toolchains.find(language)?, Source::File(&place.inside), &spec.limits)
+}
+
+/// How a file runs whose language nobody named.
+fn of_file(
     path: &Path,
     metadata: &Metadata,
     place: &Place,
-    shebang: Option<&Shebang>,
-) -> Result<(Vec<String>, Option<&'static Language>)> {
-    let language = Language::of_file(&place.name, shebang);
+    spec: &SandboxSpec,
+    toolchains: &Toolchains,
+) -> Result<(Prepared, Option<&'static Language>)> {
+    let shebang = read_shebang(path)?;
+    let language = Language::of_file(&place.name, shebang.as_ref());
     let named = shebang.filter(|shebang| language == Language::by_interpreter(shebang.program_name()));
     match (language, named) {
         // The `#!` line agrees with the language: its flags count, and so does a version such as python3.11.
         (Some(language), Some(shebang)) => {
-            let known = language.interpreters.contains(&shebang.program_name());
-            let program = if known { interpreter(language) } else { shebang.program_name() };
-            Ok((shebang.run_file(program, &place.inside), Some(language)))
+            let program = interpreter(language, shebang.program_name(), toolchains);
+            Ok((by_shebang(&shebang, program, place), Some(language)))
         }
-        (Some(language), None) => Ok((language.run_file(interpreter(language), &place.inside), Some(language))),
-        (None, Some(shebang)) => Ok((shebang.run_file(&shebang.program, &place.inside), None)),
+        (Some(language), None) => Ok((of_language(language, place, spec, toolchains)?, Some(language))),
+        (None, Some(shebang)) => Ok((by_shebang(&shebang, &shebang.program, place), None)),
         (None, None) => {
             let (path, name) = (path.display(), &place.name);
             let message = format!("the language of {path} is not known: its ending says nothing, nor does a #! line");
@@ -196,6 +217,10 @@ fn interpreted(
             )))
         }
     }
+}
+
+fn by_shebang(shebang: &Shebang, program: &str, place: &Place) -> Prepared {
+    Prepared { argv: shebang.run_file(program, &place.inside), env: Vec::new(), file: None, compile: None }
 }
 
 fn read_shebang(path: &Path) -> Result<Option<Shebang>> {
@@ -212,10 +237,11 @@ fn by_name(name: &str) -> Result<&'static Language> {
     })
 }
 
-/// The first of an interpreter's names that this machine has, or its usual name when there is none.
-fn interpreter(language: &Language) -> &'static str {
-    let is_here = |name: &&&str| PROGRAM_DIRS.iter().any(|dir| fs::exists(Path::new(dir).join(name)).unwrap_or(false));
-    language.interpreters.iter().find(is_here).unwrap_or(&language.interpreters[0])
+/// The interpreter that a `#!` line names, or another name of it that is here: python3 where there is no python.
+fn interpreter<'a>(language: &'static Language, named: &'a str, toolchains: &Toolchains) -> &'a str {
+    let way = language.ways.iter().find(|way| way.programs.contains(&named));
+    let other = || way.and_then(|way| way.programs.iter().find(|name| toolchains.has(name)));
+    if toolchains.has(named) { named } else { other().map_or(named, |name| *name) }
 }
 
 fn texts(words: &[OsString]) -> Result<Vec<String>> {

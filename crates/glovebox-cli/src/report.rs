@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use glovebox_core::{Error, ErrorCode, Isolation, Layer, LimitKind, Network, Outcome, Result, RunResult, SandboxSpec};
+use glovebox_core::{
+    Error, ErrorCode, Isolation, Layer, LimitKind, Network, Outcome, Result, RunResult, SandboxSpec, Step,
+};
 use serde::Serialize;
 
 /// Says a line. Names in it may come from inside a sandbox or from somebody's folder; what would steer the terminal is
@@ -87,8 +89,18 @@ pub(crate) fn error(error: &Error, as_json: bool) -> u8 {
 
 /// Says what a finished run leaves to be said.
 pub(crate) fn run(result: &RunResult, spec: &SandboxSpec, artifact_dir: &Path) {
-    if let Some(line) = outcome(result) {
-        say(&line);
+    if result.step == Step::Compile {
+        // As it came from the compiler; a standard error that cannot be written leaves nobody to tell.
+        let _ = stderr().lock().write_all(&result.stderr.to_bytes());
+    }
+    match (outcome(result), result.step) {
+        (Some(line), Step::Run) => say(&line),
+        (Some(line), Step::Compile) => say(&format!("while compiling: {line}")),
+        (None, Step::Compile) if result.outcome != Outcome::Cancelled => {
+            let code = result.outcome.exit_code();
+            say(&format!("the program did not run: its compile step failed with exit code {code}"));
+        }
+        (None, _) => {}
     }
     for limit in &result.limits_hit {
         if let Some(line) = limit_hit(*limit, result) {
@@ -126,6 +138,17 @@ pub(crate) fn warnings(result: &RunResult) {
 pub(crate) fn details(result: &RunResult) {
     say(&format!("{} in {} on {}, image {}", result.run, result.sandbox, result.backend, result.image));
     say(&format!("command: {:?} in {}", result.command.argv, result.command.cwd));
+    if let Some(compile) = &result.compile {
+        say(&format!("compile step: {:?}", compile.argv));
+        match compile.cached {
+            true => say("it was not needed: the same source was compiled before"),
+            false => say(&format!("it took {:.1} ms of the wall time below", compile.duration_ms)),
+        }
+        if result.step == Step::Run {
+            let said = [compile.stdout.to_bytes(), compile.stderr.to_bytes()].concat();
+            let _ = stderr().lock().write_all(&said);
+        }
+    }
     let usage = &result.usage;
     say(&format!(
         "{:.1} ms wall time, {:.1} ms CPU time, {} memory, {} processes at most",

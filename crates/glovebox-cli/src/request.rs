@@ -35,8 +35,13 @@ pub(crate) fn plan(
 ) -> Result<Plan> {
     check_combinations(globals, args, flags)?;
     let spec = spec(args, flags)?;
-    let program = program::find(args, after_dashes, &spec)?;
-    let mut command = environment::add_variables(Command::argv(program.argv)?, args, flags)?;
+    let toolchains = files::toolchains(args, flags)?;
+    let program = program::find(args, after_dashes, &spec, &toolchains)?;
+    let mut command = Command::argv(program.argv)?;
+    for (name, value) in &program.env {
+        command = command.env(name, value)?;
+    }
+    let mut command = environment::add_variables(command, args, flags)?;
     if let Some(workdir) = &args.workdir {
         command = command.cwd(workdir).map_err(|error| flags.named("workdir", error))?;
     }
@@ -46,6 +51,8 @@ pub(crate) fn plan(
     request.artifacts = artifacts(args, flags)?;
     request.labels = labels(args, flags)?;
     request.spec = spec;
+    request.compile = program.compile;
+    request.toolchains = toolchains;
     request.capture = if globals.json || !args.no_record { Capture::Keep } else { Capture::Count };
     if args.terminal {
         request.command = terminal::with_terminal_type(request.command)?;

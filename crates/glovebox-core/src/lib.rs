@@ -27,15 +27,17 @@ pub use error::{Error, ErrorCode, Result};
 pub use evidence::{Evidence, GivenFile, StoreUse, Usage};
 pub use id::{ParseIdError, RunId, SandboxId};
 pub use isolation::{Isolation, Layer};
-pub use language::{CodeForm, Language, Shebang};
+pub use language::{CompileForm, Filling, Language, Shebang, Version, Way, parse_version};
 pub use limits::{DEFAULT_GRACE, Enforcement, Limits, LimitsInForce};
 pub use outcome::{Ending, LimitKind, Outcome, decide_outcome};
 pub use path::InsidePath;
 pub use printable::printable;
-pub use result::{Artifact, CommandRecord, Denial, OutputRecord, RunResult, Warning, WorkspaceRecord};
+pub use result::{
+    Artifact, CommandRecord, CompileRecord, Denial, OutputRecord, RunResult, Step, Warning, WorkspaceRecord,
+};
 pub use secret::{Secret, SecretScan};
 pub use spec::{
-    Access, HOME_DIR, Label, Mount, Network, OUTPUTS_DIR, SandboxSpec, User, WORKING_DIR, WORKSPACE_DIR, Workspace,
-    WorkspaceMode,
+    Access, HOME_DIR, Label, Mount, Network, OUTPUTS_DIR, PROGRAM_DIR, SandboxSpec, User, WORKING_DIR, WORKSPACE_DIR,
+    Workspace, WorkspaceMode,
 };
 pub use value::{parse_count, parse_cpus, parse_duration, parse_memory, parse_open_files, parse_size};

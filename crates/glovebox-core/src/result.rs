@@ -30,15 +30,21 @@ pub struct RunResult {
     pub workspace: Option<WorkspaceRecord>,
     /// How it ended.
     pub outcome: Outcome,
+    /// The step that the outcome is of: `run`, or `compile` when that failed and the program never ran.
+    #[serde(default)]
+    pub step: Step,
+    /// The compile step, for languages that have one.
+    #[serde(default)]
+    pub compile: Option<CompileRecord>,
     /// Standard output.
     pub stdout: OutputRecord,
-    /// Standard error.
+    /// Standard error; what the compiler said, when the compile step failed.
     pub stderr: OutputRecord,
     /// When it started.
     pub started_at: Timestamp,
-    /// Wall time, milliseconds.
+    /// Wall time of all steps, milliseconds.
     pub duration_ms: f64,
-    /// What it used.
+    /// What it used, in all steps.
     pub usage: Usage,
     /// What held it.
     pub limits: LimitsInForce,
@@ -84,6 +90,36 @@ pub struct WorkspaceRecord {
     pub mode: WorkspaceMode,
 }
 
+/// A step of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// Source becomes a program.
+    Compile,
+    /// The program runs.
+    #[default]
+    Run,
+}
+
+/// The compile step of a run. It happens in the same sandbox, before the program, and shares its limits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CompileRecord {
+    /// The compiler and its arguments.
+    pub argv: Vec<String>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Its standard output.
+    pub stdout: OutputRecord,
+    /// Its standard error.
+    pub stderr: OutputRecord,
+    /// Wall time, milliseconds.
+    pub duration_ms: f64,
+    /// What it used.
+    pub usage: Usage,
+    /// Whether nothing was compiled, because the same source was before.
+    pub cached: bool,
+}
+
 /// One output stream: its text, or base64 where it is not UTF-8.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputRecord {
@@ -108,6 +144,17 @@ impl OutputRecord {
                 let base64 = BASE64_STANDARD.encode(error.as_bytes());
                 OutputRecord { text: None, base64: Some(base64), bytes, truncated }
             }
+        }
+    }
+}
+
+impl OutputRecord {
+    /// What was kept of the stream, as it was written.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match (&self.text, &self.base64) {
+            (Some(text), _) => text.clone().into_bytes(),
+            (None, Some(base64)) => BASE64_STANDARD.decode(base64).unwrap_or_default(),
+            (None, None) => Vec::new(),
         }
     }
 }

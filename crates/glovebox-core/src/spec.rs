@@ -14,6 +14,8 @@ pub const WORKING_DIR: &str = "/workspace/agent_workspace";
 pub const OUTPUTS_DIR: &str = "/workspace/outputs";
 /// The home directory inside; never part of a change set.
 pub const HOME_DIR: &str = "/home/user";
+/// Where a compile step leaves what it makes.
+pub const PROGRAM_DIR: &str = "/home/user/.program";
 
 /// Folders that no mount may cover or lie in: what makes the sandbox work, and what isolates it.
 const RESERVED: [&str; 7] = ["/proc", "/dev", "/sys", "/etc", "/.glovebox", OUTPUTS_DIR, "/workspace/project_files"];

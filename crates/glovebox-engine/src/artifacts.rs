@@ -9,7 +9,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use glovebox_core::{Artifact, Denial, Error, ErrorCode, InsidePath, Result, Secret, SecretScan, printable};
+use glovebox_core::{
+    Artifact, Denial, Error, ErrorCode, InsidePath, Result, Secret, SecretScan, WORKSPACE_DIR, printable,
+};
 use glovebox_proto::{ArtifactQuery, FileEntry, Frame, FrameKind, path};
 use sha2::{Digest, Sha256};
 
@@ -17,7 +19,7 @@ use crate::channel::{Channel, Receiving, read, unexpected};
 
 /// What is always kept.
 const ALWAYS: &str = "outputs/**";
-pub(crate) const MOST_FILES: u64 = 10_000;
+const MOST_FILES: u64 = 10_000;
 
 /// Checks globs before anything runs.
 pub(crate) fn check_globs(globs: &[String]) -> Result<()> {
@@ -55,25 +57,43 @@ impl Kept {
     }
 }
 
+/// Which files to fetch.
+pub(crate) struct Query {
+    /// The folder inside that globs and names count from.
+    pub(crate) root: &'static str,
+    pub(crate) globs: Vec<String>,
+    pub(crate) most: u64,
+    pub(crate) most_bytes: u64,
+}
+
+impl Query {
+    /// The artifacts of a run: what the caller asked for, and what is always kept.
+    pub(crate) fn artifacts(globs: &[String], most_bytes: u64) -> Self {
+        let globs = globs.iter().cloned().chain([ALWAYS.to_owned()]).collect();
+        Query { root: WORKSPACE_DIR, globs, most: MOST_FILES, most_bytes }
+    }
+}
+
 /// Fetches the files that match and stores them below `folder`.
 pub(crate) async fn collect(
     channel: &Channel,
-    globs: &[String],
-    most_bytes: u64,
+    query: Query,
     folder: &Path,
     secrets: &[&Secret],
     kept: &mut Kept,
 ) -> Result<()> {
     let (mut sending, opening) = channel.request(path::FETCH).await?;
-    let globs = globs.iter().cloned().chain([ALWAYS.to_owned()]).collect();
-    sending.send(Frame::message(FrameKind::Query, &ArtifactQuery { globs, most: MOST_FILES, most_bytes })).await?;
+    let Query { root, globs, most, most_bytes } = query;
+    sending
+        .send(Frame::message(FrameKind::Query, &ArtifactQuery { globs, most, most_bytes, root: root.into() }))
+        .await?;
     sending.end()?;
     let mut receiving = opening.answer().await?;
     let mut left = most_bytes;
     loop {
         match receiving.next().await? {
             Some(frame) if frame.kind == FrameKind::File => {
-                if kept.artifacts.len() + kept.denials.len() >= MOST_FILES as usize {
+                if (kept.artifacts.len() + kept.denials.len()) as u64 >= most {
                     return Err(unexpected(&frame));
                 }
                 let entry: FileEntry = read(&frame)?;

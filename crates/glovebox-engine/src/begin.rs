@@ -74,11 +74,16 @@ pub(crate) async fn begin(
     }
 }
 
-/// The clean environment, then the caller's variables, then the secrets.
+/// The clean environment with the toolchains in its PATH, then the caller's variables, then the secrets.
 fn environment(clean: &[(String, String)], request: &RunRequest) -> Vec<String> {
     let command = &request.command;
+    let usual = clean.iter().find(|(name, _)| name == "PATH").map_or("", |(_, path)| path);
+    let path = request.toolchains.search_path(usual);
     let mut all: std::collections::BTreeMap<&str, &str> =
         clean.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    if !request.toolchains.is_empty() {
+        all.insert("PATH", &path);
+    }
     all.extend(command.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     all.extend(command.secrets.iter().map(|(name, secret)| (name.as_str(), secret.expose())));
     all.into_iter().map(|(name, value)| format!("{name}={value}")).collect()

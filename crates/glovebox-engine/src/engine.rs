@@ -1,22 +1,24 @@
 //! Sandboxes and how runs get into them.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, OnceLock},
 };
 
 use glovebox_core::{
-    Backend, ChangeSet, Created, Error, Evidence, Features, Result, RunId, RunResult, SandboxId, SandboxSpec,
+    Backend, ChangeSet, Created, Error, ErrorCode, Evidence, Features, Result, RunId, RunResult, SandboxId, SandboxSpec,
 };
 
 use glovebox_ledger::Ledger;
 
 use crate::{
-    RunRequest, begin,
+    RunRequest, Stdin, begin,
     channel::Channel,
+    compile::{self, Ground},
     entry::Entry,
+    programs::Programs,
     result,
-    run::{self, Lifetime, Place, Run},
+    run::{self, Beginning, Lifetime, Place, Run},
 };
 
 const DATA_DIR: &str = "/var/lib/glovebox";
@@ -37,7 +39,7 @@ impl Engine {
         Engine { backend, data_dir: DATA_DIR.into(), environment, ledger: None }
     }
 
-    /// Keeps artifacts below another folder.
+    /// Keeps artifacts and compiled programs below another folder.
     #[must_use]
     pub fn with_data_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.data_dir = folder.into();
@@ -56,6 +58,21 @@ impl Engine {
         self.data_dir.join("runs").join(run.to_string()).join("artifacts")
     }
 
+    /// The folder that everything is kept below.
+    pub(crate) fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// The environment that every command starts from.
+    pub(crate) fn environment(&self) -> &[(String, String)] {
+        &self.environment
+    }
+
+    /// The backend's name.
+    pub(crate) fn backend_name(&self) -> &'static str {
+        self.backend.name()
+    }
+
     /// What the backend can do.
     pub async fn features(&self) -> Result<Features> {
         self.backend.probe().await
@@ -68,13 +85,16 @@ impl Engine {
 
     /// The same as [`Engine::run`], as a stream of events. The sandbox is gone when [`Run::wait`] returns.
     pub async fn start(&self, mut request: RunRequest) -> Result<Run> {
+        let (before, first) = compile::look_up(self, &mut request, Ground::Fresh)?;
+        request.spec.mounts.extend(request.toolchains.mounts()?);
         let sandbox = SandboxId::new();
         let (guard, channel) = self.begin(sandbox, &request.spec).await?;
         // Before the command starts, and while the sandbox is being made.
         let entry = self.enter(sandbox, &request);
         let stdin = std::mem::take(&mut request.stdin);
         let ready = self.backend.ready(guard.id);
-        let begin = begin::begin(&channel, &self.environment, &request, &stdin);
+        let (command, input) = first.as_ref().map_or((&request, &stdin), |first| (first, &Stdin::Empty));
+        let begin = begin::begin(&channel, &self.environment, command, input);
         // The command is on its way while the sandbox is still being made, unless something must be known first.
         let (created, begun) = if request.spec.required_layers.is_empty() {
             tokio::join!(ready, begin)
@@ -88,8 +108,8 @@ impl Engine {
         match created.and_then(|created| Ok((created, begun?))) {
             Ok((created, begun)) => {
                 let place = self.place(&guard, channel, created, &request.spec);
-                let lifetime = Lifetime::EndsWithRun(guard);
-                Ok(run::follow(self.clone(), place, request, stdin, begun, lifetime, entry))
+                let beginning = Beginning { request, stdin, before, first, begun, entry };
+                Ok(run::follow(self.clone(), place, beginning, Lifetime::EndsWithRun(guard)))
             }
             Err(error) => Err(entry.forget_after(guard.end_after(error).await)),
         }
@@ -130,8 +150,16 @@ impl Engine {
 
     /// Removes what dead owners left, and says what it was.
     pub async fn collect_garbage(&self) -> Result<Vec<String>> {
-        self.backend.collect_garbage().await
+        let mut removed = self.backend.collect_garbage().await?;
+        removed.extend(remove_unfinished_programs(&self.data_dir)?);
+        Ok(removed)
     }
+}
+
+/// Removes what dead processes left of programs that they compiled, and says what it was.
+pub fn remove_unfinished_programs(data_dir: &Path) -> Result<Vec<String>> {
+    let failed = |error| Error::new(ErrorCode::HostIo, "the compiled programs cannot be looked at").because(error);
+    Programs::below(data_dir).remove_unfinished().map_err(failed)
 }
 
 /// A living sandbox. Dropping it ends it without waiting; [`Sandbox::destroy`] waits.
@@ -159,13 +187,15 @@ impl Sandbox {
 
     /// Another run in this sandbox, as a stream of events.
     pub async fn start(&self, mut request: RunRequest) -> Result<Run> {
+        let (before, first) = compile::look_up(&self.engine, &mut request, Ground::Lived)?;
         let stdin = std::mem::take(&mut request.stdin);
         let entry = self.engine.enter(self.place.id, &request);
-        match begin::begin(&self.place.channel, &self.engine.environment, &request, &stdin).await {
+        let (command, input) = first.as_ref().map_or((&request, &stdin), |first| (first, &Stdin::Empty));
+        match begin::begin(&self.place.channel, &self.engine.environment, command, input).await {
             Ok(begun) => {
+                let beginning = Beginning { request, stdin, before, first, begun, entry };
                 let lifetime = Lifetime::Stays(self.guard.clone());
-                let (engine, place) = (self.engine.clone(), self.place.clone());
-                Ok(run::follow(engine, place, request, stdin, begun, lifetime, entry))
+                Ok(run::follow(self.engine.clone(), self.place.clone(), beginning, lifetime))
             }
             Err(error) => Err(entry.forget_after(error)),
         }

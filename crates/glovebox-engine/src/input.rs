@@ -30,6 +30,7 @@ pub(crate) async fn put_files(channel: &Channel, files: &[InputFile]) -> Result<
         // The guest ends the stream early when a file cannot be written; its answer below says why.
         let sent = match &file.content {
             FileContent::Bytes(bytes) => put_bytes(&mut sending, target, file.mode, bytes, &mut given).await,
+            FileContent::Folder => put_folder(&mut sending, target, file.mode).await,
             FileContent::Host(source) => put_host(&mut sending, target, source, &mut given).await,
         };
         match sent {
@@ -66,6 +67,11 @@ async fn put_bytes(
         sending.send(Frame::data(FrameKind::FileData, chunk)).await?;
     }
     sending.send(Frame::data(FrameKind::FileEnd, &[])).await
+}
+
+async fn put_folder(sending: &mut Sending, path: String, mode: u32) -> Result<()> {
+    let entry = FileEntry { path, mode, kind: FileKind::Directory.into(), link: String::new(), modified_ns: 0 };
+    sending.send(Frame::message(FrameKind::File, &entry)).await
 }
 
 /// Copies a file, or a folder with all that is in it. Links inside a folder stay links.

@@ -11,23 +11,31 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Where to read first: `engine` makes sandboxes and runs, `run` drives one run from its start to its result, `channel`
-//! speaks with the guest, `output` keeps head and tail of a stream, `artifacts` stores files, `entry` writes to the
-//! ledger, `contents` brings changed files there.
+//! Where to read first: `engine` makes sandboxes and runs, `run` drives one run from its start to its result, `following`
+//! sees one command through, `compile` is the step before it, `channel` speaks with the guest, `output` keeps head and
+//! tail of a stream, `artifacts` stores files, `entry` writes to the ledger,
+//! `contents` brings changed files there. `toolchain` and `source` turn code in a language into commands.
 
 mod artifacts;
 mod begin;
 mod channel;
+mod compile;
 mod contents;
 mod engine;
 mod entry;
+mod following;
 mod input;
 mod output;
+mod programs;
 mod request;
 mod result;
 mod run;
+mod source;
+mod toolchain;
 
 pub use contents::CHANGE_RECORD;
-pub use engine::{Engine, Sandbox};
+pub use engine::{Engine, Sandbox, remove_unfinished_programs};
 pub use request::{Capture, Event, FileContent, InputFile, RunRequest, Stdin, TerminalSize};
 pub use run::{Canceller, Run, TerminalHandle};
+pub use source::{Compile, Prepared, Source, prepare};
+pub use toolchain::{Tool, Toolchains, not_found};

@@ -6,6 +6,8 @@ use bytes::Bytes;
 use glovebox_core::{Command, InsidePath, Label, SandboxSpec};
 use tokio::sync::mpsc;
 
+use crate::{source::Compile, toolchain::Toolchains};
+
 /// A run to make: the command, the sandbox for it, and what goes in and comes out.
 #[derive(Debug)]
 pub struct RunRequest {
@@ -25,6 +27,10 @@ pub struct RunRequest {
     pub terminal: Option<TerminalSize>,
     /// Whether the output is kept for the result.
     pub capture: Capture,
+    /// A step before the command that makes it from source.
+    pub compile: Option<Compile>,
+    /// Toolchains of the caller that appear inside, first in PATH.
+    pub toolchains: Toolchains,
 }
 
 impl RunRequest {
@@ -39,6 +45,8 @@ impl RunRequest {
             labels: Vec::new(),
             terminal: None,
             capture: Capture::Keep,
+            compile: None,
+            toolchains: Toolchains::default(),
         }
     }
 }
@@ -61,6 +69,8 @@ pub enum FileContent {
     Host(PathBuf),
     /// These bytes.
     Bytes(Bytes),
+    /// None: it is an empty folder.
+    Folder,
 }
 
 /// What a command reads.

@@ -3,8 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use glovebox_core::{
-    ChangeSet, Command, CommandRecord, Created, Ending, Evidence, Isolation, Label, LimitKind, LimitsInForce, Outcome,
-    OutputRecord, RunId, RunResult, SandboxId, Secret, Usage, WorkspaceRecord, decide_outcome,
+    ChangeSet, Command, CommandRecord, CompileRecord, Created, Ending, Evidence, Isolation, Label, LimitKind,
+    LimitsInForce, Outcome, OutputRecord, RunId, RunResult, SandboxId, Secret, Step, Usage, WorkspaceRecord,
+    decide_outcome,
 };
 use jiff::{Timestamp, Unit};
 
@@ -22,9 +23,14 @@ pub(crate) struct Identity {
 pub(crate) struct Seen {
     pub(crate) started_at: Timestamp,
     pub(crate) duration: Duration,
+    /// The step that was the last one.
+    pub(crate) step: Step,
+    pub(crate) compiled: Option<CompileRecord>,
     pub(crate) stdout: Output,
     pub(crate) stderr: Output,
     pub(crate) ending: Ending,
+    /// Memory kills that were counted before the last step.
+    pub(crate) kills_before: u64,
     pub(crate) evidence: Evidence,
     pub(crate) changes: ChangeSet,
     pub(crate) kept: Kept,
@@ -60,12 +66,8 @@ impl Asked {
 
 /// Makes the result document.
 pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunResult {
-    seen.ending.memory_kill = seen.evidence.memory_kills > 0;
-    seen.ending.disk_full = match seen.evidence.store {
-        store if store.free_bytes == 0 => Some(LimitKind::Disk),
-        store if store.free_inodes == 0 => Some(LimitKind::Inodes),
-        _ => seen.watched.filter(|kind| matches!(kind, LimitKind::Disk | LimitKind::Inodes)),
-    };
+    seen.ending.memory_kill = seen.evidence.memory_kills > seen.kills_before;
+    seen.ending.disk_full = what_was_full(&seen.evidence, seen.watched);
     let outcome = decide_outcome(&seen.ending);
     let limits_hit = limits_hit(&outcome, &seen);
     let mut limits = identity.created.limits.clone();
@@ -84,7 +86,14 @@ pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunRes
         labels: labels(&asked.command, &asked.labels),
         command: record(&asked.command),
         workspace: asked.workspace.clone(),
+        compile: seen.compiled.map(|compiled| CompileRecord {
+            argv: compiled.argv.iter().map(|word| mask(&asked.command, word)).collect(),
+            // The end of the sandbox may have told more of the last step than was known when it was over.
+            outcome: if seen.step == Step::Compile { outcome.clone() } else { compiled.outcome },
+            ..compiled
+        }),
         outcome,
+        step: seen.step,
         stdout: seen.stdout.record(secrets.iter().copied()),
         stderr: seen.stderr.record(secrets.iter().copied()),
         started_at: rounded(seen.started_at),
@@ -116,6 +125,8 @@ pub(crate) fn if_lost(run: RunId, sandbox: SandboxId, backend: &str, request: &R
         command: record(&request.command),
         workspace: workspace(request),
         outcome: Outcome::Lost,
+        step: Step::Run,
+        compile: None,
         stdout: OutputRecord::default(),
         stderr: OutputRecord::default(),
         started_at: rounded(Timestamp::now()),
@@ -157,6 +168,15 @@ fn workspace(request: &RunRequest) -> Option<WorkspaceRecord> {
     let workspace = request.spec.workspace.as_ref()?;
     let path = mask(&request.command, &workspace.source.display().to_string());
     Some(WorkspaceRecord { path, mode: workspace.mode })
+}
+
+/// What there was no room for at the end of a step, if anything.
+pub(crate) fn what_was_full(evidence: &Evidence, watched: Option<LimitKind>) -> Option<LimitKind> {
+    match evidence.store {
+        store if store.free_bytes == 0 => Some(LimitKind::Disk),
+        store if store.free_inodes == 0 => Some(LimitKind::Inodes),
+        _ => watched.filter(|kind| matches!(kind, LimitKind::Disk | LimitKind::Inodes)),
+    }
 }
 
 /// Masks secrets in names that the program chose.

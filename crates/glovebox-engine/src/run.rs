@@ -1,9 +1,9 @@
 //! One run from its start to its result.
 //!
-//! Theory of operation. A run is driven by one task. It takes frames from the guest, hands the output on as events, and
-//! watches the clock, the caller's wish to cancel, and the limits that need a watch. Whatever asks for the end first is
-//! written down as the reason; then signals are sent, and the guest's report of the command's end is awaited as always.
-//! A guest that does not report within a grace is not waited for: the host ends the whole sandbox.
+//! Theory of operation. A run is driven by one task. It has one step, the program, or two: the compiler before it. For each
+//! step the task takes frames from the guest, hands the program's output on as events, and watches the clock, the caller's
+//! wish to cancel, and the limits that need a watch; see `following`. A guest that does not report the end within a grace
+//! is not waited for: the host ends the whole sandbox.
 //!
 //! A caller that is slow in taking events stops the task from taking frames, which closes the stream's window, which
 //! stops the guest from reading the pipe, which stops the program: backpressure all the way, but never for the clock.
@@ -17,10 +17,9 @@ use std::{
 };
 
 use glovebox_core::{
-    Backend, ChangeRecord, Created, Denial, Ending, Error, ErrorCode, Evidence, GivenFile, LimitKind, Result, RunId,
-    RunResult, SandboxId,
+    Backend, ChangeRecord, CompileRecord, Created, Denial, Error, ErrorCode, Evidence, GivenFile, Result, RunId,
+    RunResult, SandboxId, Step,
 };
-use glovebox_proto::{Exited, Frame, FrameKind};
 use jiff::Timestamp;
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -29,14 +28,16 @@ use tokio::{
 };
 
 use crate::{
-    Event, RunRequest, Stdin, TerminalSize, artifacts,
-    begin::Begun,
-    channel::{Channel, Receiving, read, unexpected},
+    Event, RunRequest, Stdin, TerminalSize,
+    artifacts::{self, Query},
+    begin::{self, Begun},
+    channel::{Channel, Receiving, Sending},
+    compile::{Before, Compiling, Fetched},
     contents,
     engine::{Engine, Guard},
     entry::Entry,
+    following::Following,
     input,
-    output::Output,
     result::{self, Asked, Identity, Seen},
 };
 
@@ -44,8 +45,6 @@ use crate::{
 const EVENTS: usize = 8;
 /// How long the collecting of changes and artifacts may take.
 const COLLECTING: Duration = Duration::from_secs(60);
-/// How long the guest has to report the end after everything was killed.
-const KILL_GRACE: Duration = Duration::from_secs(5);
 
 /// Where a run happens.
 #[derive(Clone)]
@@ -142,92 +141,86 @@ impl TerminalHandle {
     }
 }
 
+/// What a run begins with.
+pub(crate) struct Beginning {
+    pub(crate) request: RunRequest,
+    pub(crate) stdin: Stdin,
+    /// What comes before the program, and the request that does it.
+    pub(crate) before: Before,
+    pub(crate) first: Option<RunRequest>,
+    /// The first command, started.
+    pub(crate) begun: Begun,
+    pub(crate) entry: Entry,
+}
+
 /// Follows a run that began, in a task of its own.
-pub(crate) fn follow(
-    engine: Engine,
-    place: Place,
-    request: RunRequest,
-    stdin: Stdin,
-    begun: Begun,
-    lifetime: Lifetime,
-    entry: Entry,
-) -> Run {
-    let id = entry.run;
+pub(crate) fn follow(engine: Engine, place: Place, beginning: Beginning, lifetime: Lifetime) -> Run {
     let (sizes, new_sizes) = mpsc::unbounded_channel();
     let (events, taken) = mpsc::channel(EVENTS);
     let (finished, result) = oneshot::channel();
     let (cancel, cancelled) = watch::channel(false);
-    let feeding = tokio::spawn(input::feed(begun.sending, stdin, new_sizes));
     let sandbox = place.id;
+    let Beginning { request, stdin, before, first, begun, entry } = beginning;
+    let id = entry.run;
+    let deadline = begun.started + request.spec.limits.timeout;
+    let step = if first.is_some() { Step::Compile } else { Step::Run };
     let driver = Driver {
-        deadline: begun.started + request.spec.limits.timeout,
+        deadline,
         started: begun.started,
         started_at: begun.started_at,
-        stdout: Output::new(request.spec.limits.output, request.capture),
-        stderr: Output::new(request.spec.limits.output, request.capture),
-        ending: Ending {
-            memory_limit: place.created.limits.memory_bytes,
-            process: program_name(&request.command.argv[0]),
-            ..Ending::default()
-        },
-        watched: None,
-        phase: Phase::Running,
+        command: Following::new(step, begun.pid, deadline, first.as_ref().unwrap_or(&request), &place),
+        compiled: None,
+        kills_before: 0,
+        keeping: None,
         asked: Asked::of(&request),
+        input: Some((stdin, new_sizes)),
         request,
         engine,
         place,
-        pid: begun.pid,
         given: begun.given,
         entry,
     };
+    let wire = (begun.sending, begun.receiving);
     let driving = tokio::spawn(async move {
-        let result = driver.drive(begun.receiving, events, cancelled, lifetime).await;
-        feeding.abort();
+        let result = driver.drive(before, wire, events, cancelled, lifetime).await;
         let _ = finished.send(result);
     });
     Run { id, sandbox, events: taken, result, cancel, sizes, _driver: driving }
 }
 
-fn program_name(path: &str) -> String {
-    path.rsplit('/').next().unwrap_or(path).to_owned()
-}
-
-/// How far the end of a run has come.
-enum Phase {
-    Running,
-    /// SIGTERM was sent; SIGKILL follows.
-    Terminating,
-    /// SIGKILL was sent; the guest must report.
-    Killed,
-}
-
 struct Driver {
     engine: Engine,
     place: Place,
-    pid: i32,
+    entry: Entry,
     given: Vec<GivenFile>,
     request: RunRequest,
     asked: Asked,
     started: Instant,
     started_at: Timestamp,
+    /// When the time of all steps together is over.
     deadline: Instant,
-    stdout: Output,
-    stderr: Output,
-    ending: Ending,
-    watched: Option<LimitKind>,
-    phase: Phase,
-    entry: Entry,
+    /// What the program reads, until it runs.
+    input: Option<(Stdin, mpsc::UnboundedReceiver<TerminalSize>)>,
+    /// The command that is on its way: the compiler, then the program.
+    command: Following,
+    /// The compile step, once it is over.
+    compiled: Option<CompileRecord>,
+    /// Memory kills that were counted before the program ran.
+    kills_before: u64,
+    /// Puts the compiled program into the data folder, beside the run.
+    keeping: Option<JoinHandle<()>>,
 }
 
 impl Driver {
     async fn drive(
         mut self,
-        receiving: Receiving,
+        before: Before,
+        wire: (Sending, Receiving),
         events: mpsc::Sender<Event>,
         mut cancelled: watch::Receiver<bool>,
         lifetime: Lifetime,
     ) -> Result<RunResult> {
-        let followed = self.follow(receiving, &events, &mut cancelled).await;
+        let followed = self.follow_steps(before, wire, &events, &mut cancelled).await;
         let duration = self.started.elapsed();
         let collected = match followed {
             Ok(()) => Ok(self.collect_in_time(&events, &mut cancelled).await),
@@ -241,6 +234,10 @@ impl Driver {
             Lifetime::Stays(_) => self.place.backend.evidence(self.place.id).await.map(Some),
         };
         drop(events);
+        if let Some(keeping) = self.keeping.take() {
+            // It fails only by a panic, which has been printed.
+            let _ = keeping.await;
+        }
         let evidence = match evidence {
             Err(error) if error.code == ErrorCode::SandboxLost => None,
             other => other?,
@@ -253,94 +250,81 @@ impl Driver {
         Ok(result)
     }
 
-    /// Follows the run until the guest reports its end, or cannot.
-    async fn follow(
+    /// Follows the compile step, where there is one to do, and the program.
+    async fn follow_steps(
         &mut self,
-        mut receiving: Receiving,
+        before: Before,
+        wire: (Sending, Receiving),
         events: &mpsc::Sender<Event>,
         cancelled: &mut watch::Receiver<bool>,
     ) -> Result<()> {
         let backend = self.place.backend.clone();
+        // One watch for all steps: the backend hands it out once.
         let mut watched = backend.watched_limit(self.place.id);
-        // One that was seen must not be polled again.
-        let mut watching = true;
-        let _ = events.send(Event::Started).await;
-        let mut waiting: Option<Event> = None;
-        loop {
-            tokio::select! {
-                biased;
-                () = cancel_wanted(cancelled, events), if !matches!(self.phase, Phase::Killed) => {
-                    // Whoever asked first is the reason; a run that is over its time stays so.
-                    self.ending.cancelled = matches!(self.phase, Phase::Running);
-                    self.kill();
-                }
-                () = sleep_until(self.deadline) => self.deadline_passed()?,
-                kind = &mut watched, if watching => {
-                    watching = false;
-                    self.watched = Some(kind);
-                    self.kill();
-                }
-                permit = events.reserve(), if waiting.is_some() => {
-                    // Without a permit the caller has dropped the run, which the cancel branch sees too.
-                    if let (Ok(permit), Some(event)) = (permit, waiting.take()) {
-                        permit.send(event);
-                    }
-                }
-                frame = receiving.next(), if waiting.is_none() => match frame? {
-                    Some(frame) => match frame.kind {
-                        FrameKind::Stdout => waiting = Some(self.output(frame, Event::Stdout)),
-                        FrameKind::Stderr => waiting = Some(self.output(frame, Event::Stderr)),
-                        FrameKind::Exited => {
-                            let exited: Exited = read(&frame)?;
-                            (self.ending.code, self.ending.signal) = (exited.code, exited.signal);
-                            return Ok(());
-                        }
-                        _ => return Err(unexpected(&frame)),
-                    },
-                    None => return Err(Error::new(ErrorCode::SandboxLost, "the sandbox went away under the run")),
-                },
+        let (sending, receiving) = match before {
+            Before::Nothing => wire,
+            Before::Cached(record) => {
+                self.compiled = Some(*record);
+                wire
             }
-        }
-    }
-
-    fn output(&mut self, frame: Frame, event: fn(bytes::Bytes) -> Event) -> Event {
-        let output = if frame.kind == FrameKind::Stdout { &mut self.stdout } else { &mut self.stderr };
-        output.push(&frame.payload);
-        let limits = &self.request.spec.limits;
-        if limits.output_kill && output.exceeded() && matches!(self.phase, Phase::Running) {
-            self.ending.output_exceeded = Some(limits.output);
-            self.kill();
-        }
-        event(frame.payload)
-    }
-
-    fn deadline_passed(&mut self) -> Result<()> {
-        match self.phase {
-            Phase::Running => {
-                self.ending.timed_out = Some(self.request.spec.limits.timeout.as_millis() as u64);
-                self.phase = Phase::Terminating;
-                self.deadline = Instant::now() + self.request.spec.limits.grace;
-                self.signal(SIGTERM);
+            Before::Compile(compiling) => {
+                let followed = self.command.follow(&self.place, wire.1, &mut watched, events, cancelled).await;
+                self.end_compile_step(&compiling).await;
+                followed?;
+                if !self.command.succeeded() {
+                    return Ok(());
+                }
+                match self.start_program(&compiling, events, cancelled).await? {
+                    Some(wire) => wire,
+                    None => return Ok(()),
+                }
             }
-            Phase::Terminating => self.kill(),
-            Phase::Killed => {
-                return Err(Error::new(ErrorCode::SandboxLost, "the guest did not report the end in time"));
-            }
+        };
+        let feeding = self.input.take().map(|(stdin, sizes)| tokio::spawn(input::feed(sending, stdin, sizes)));
+        let followed = self.command.follow(&self.place, receiving, &mut watched, events, cancelled).await;
+        if let Some(feeding) = feeding {
+            feeding.abort();
         }
-        Ok(())
+        followed
     }
 
-    /// Ends everything of the run at once.
-    fn kill(&mut self) {
-        self.phase = Phase::Killed;
-        self.deadline = Instant::now() + KILL_GRACE;
-        self.signal(SIGKILL);
+    /// Writes down how the compile step went.
+    async fn end_compile_step(&mut self, compiling: &Compiling) {
+        let duration = self.started.elapsed();
+        let evidence = self.place.backend.evidence(self.place.id).await.unwrap_or_else(|_| Evidence::unknown());
+        self.kills_before = evidence.memory_kills;
+        self.compiled = Some(compiling.record(&mut self.command, duration, &evidence, &self.asked.secrets()));
     }
 
-    /// Sends a signal to the run. The guest's answer is not awaited: it may be the one that hangs, and the clock must not.
-    fn signal(&self, number: i32) {
-        let (channel, pid) = (self.place.channel.clone(), self.pid);
-        tokio::spawn(async move { input::signal(&channel, pid, number).await });
+    /// Keeps what was compiled and starts it. Something hostile has been in the sandbox by now, so neither the clock nor
+    /// the caller waits for the guest's answers. `None`: one of them was first, which is written down.
+    async fn start_program(
+        &mut self,
+        compiling: &Compiling,
+        events: &mpsc::Sender<Event>,
+        cancelled: &mut watch::Receiver<bool>,
+    ) -> Result<Option<(Sending, Receiving)>> {
+        let (stdin, sizes) = self.input.take().unwrap_or_else(|| (Stdin::Empty, mpsc::unbounded_channel().1));
+        let starting = async {
+            let fetched = compiling.fetch(&self.engine, &self.place.channel, &self.asked.secrets()).await?;
+            let begun = begin::begin(&self.place.channel, self.engine.environment(), &self.request, &stdin).await?;
+            Ok::<_, Error>((begun, fetched))
+        };
+        let (begun, fetched) = tokio::select! {
+            begun = starting => begun?,
+            () = cancel_wanted(cancelled, events) => {
+                self.command.ending.cancelled = true;
+                return Ok(None);
+            }
+            () = sleep_until(self.deadline) => {
+                self.command.ending.timed_out = Some(self.request.spec.limits.timeout.as_millis() as u64);
+                return Ok(None);
+            }
+        };
+        self.keeping = fetched.map(Fetched::keep);
+        self.input = Some((stdin, sizes));
+        self.command = Following::new(Step::Run, begun.pid, self.deadline, &self.request, &self.place);
+        Ok(Some((begun.sending, begun.receiving)))
     }
 
     /// Collects changes and artifacts, as long as the caller wants them and within bounds. How a program ended is never
@@ -350,7 +334,7 @@ impl Driver {
         events: &mpsc::Sender<Event>,
         cancelled: &mut watch::Receiver<bool>,
     ) -> Collected {
-        let already_cancelled = self.ending.cancelled;
+        let already_cancelled = self.command.ending.cancelled;
         let mut collected = Collected::default();
         let why = tokio::select! {
             failed = self.collect(&mut collected) => failed.err().map(|error| error.message),
@@ -375,8 +359,8 @@ impl Driver {
             return Ok(());
         }
         let folder = self.engine.artifact_dir(self.entry.run);
-        let (globs, secrets) = (&self.request.artifacts, self.asked.secrets());
-        artifacts::collect(&self.place.channel, globs, self.place.disk, &folder, &secrets, &mut collected.kept).await?;
+        let query = Query::artifacts(&self.request.artifacts, self.place.disk);
+        artifacts::collect(&self.place.channel, query, &folder, &self.asked.secrets(), &mut collected.kept).await?;
         collected.kept.note_left_out(&collected.changes.names().added);
         Ok(())
     }
@@ -389,17 +373,25 @@ impl Driver {
             backend: self.place.backend.name(),
             created: self.place.created,
         };
+        let Following { step, stdout, mut stderr, said, ending, watched, .. } = self.command;
+        if step == Step::Compile {
+            // The program never ran. What its caller reads is what the compiler said.
+            stderr = said;
+        }
         let seen = Seen {
             started_at: self.started_at,
             duration,
-            stdout: self.stdout,
-            stderr: self.stderr,
-            ending: self.ending,
+            step,
+            compiled: self.compiled,
+            stdout,
+            stderr,
+            ending,
+            kills_before: if step == Step::Run { self.kills_before } else { 0 },
             evidence,
             changes: collected.changes.names(),
             kept: collected.kept,
             artifacts_dir: self.engine.artifact_dir(self.entry.run),
-            watched: self.watched,
+            watched,
         };
         Finished { result: result::make(&identity, &self.asked, seen), changes: collected.changes, entry: self.entry }
     }
@@ -419,11 +411,8 @@ struct Finished {
     entry: Entry,
 }
 
-const SIGKILL: i32 = 9;
-const SIGTERM: i32 = 15;
-
 /// Waits until the caller cancels, or drops the run.
-async fn cancel_wanted(cancelled: &mut watch::Receiver<bool>, events: &mpsc::Sender<Event>) {
+pub(crate) async fn cancel_wanted(cancelled: &mut watch::Receiver<bool>, events: &mpsc::Sender<Event>) {
     tokio::select! {
         () = asked_to_cancel(cancelled) => {}
         () = events.closed() => {}

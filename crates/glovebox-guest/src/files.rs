@@ -13,7 +13,6 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Timesp
 
 use crate::stream::{self, Frames};
 
-const WORKSPACE: &str = "/workspace";
 const DEEPEST: usize = 128;
 
 /// Writes the files that the host sends.
@@ -67,7 +66,7 @@ fn set_modified(file: &OwnedFd, nanoseconds: i64) -> rustix::io::Result<()> {
 fn begin(entry: FileEntry) -> io::Result<Option<(OwnedFd, FileEntry)>> {
     let path = entry.path.trim_start_matches('/').to_owned();
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", &path));
-    if name.is_empty() || ["proc", "sys", "dev"].contains(&path.split('/').next().unwrap_or_default()) {
+    if name.is_empty() || is_kernels(&path) {
         return Err(rustix::io::Errno::ACCESS.into());
     }
     let folder = make_folders(folder)?;
@@ -91,6 +90,11 @@ fn begin(entry: FileEntry) -> io::Result<Option<(OwnedFd, FileEntry)>> {
             Ok(Some((file, entry)))
         }
     }
+}
+
+/// Whether a path below the root is the kernel's own and not a program's.
+fn is_kernels(path: &str) -> bool {
+    ["proc", "sys", "dev"].contains(&path.split('/').next().unwrap_or_default())
 }
 
 /// Opens a folder below the root, making what is missing of it.
@@ -135,14 +139,17 @@ pub(crate) async fn fetch(body: RecvStream, mut out: SendStream<Bytes>) -> io::R
     let Some(frame) = frames.next().await? else { return Ok(()) };
     let query: ArtifactQuery = frame.read().map_err(io::Error::other)?;
     let globs = glob_set(&query.globs)?;
+    if is_kernels(query.root.trim_start_matches('/')) {
+        return Err(rustix::io::Errno::ACCESS.into());
+    }
     let mut left = query.most;
     let mut bytes_left = query.most_bytes;
     for start in starts(&query.globs) {
-        let Ok(folder) = open_start(&start) else { continue };
+        let Ok(folder) = open_folder(&format!("{}/{start}", query.root)) else { continue };
         let mut found = Vec::new();
         find(&folder, &start, &globs, 0, &mut left, &mut found);
         for path in found {
-            send_file(&mut out, &path, &mut bytes_left).await?;
+            send_file(&mut out, &query.root, &path, &mut bytes_left).await?;
         }
     }
     stream::send(&mut out, Frame::data(FrameKind::Done, &[])).await?;
@@ -167,10 +174,6 @@ fn starts(globs: &[String]) -> BTreeSet<String> {
     }
     let within = |a: &str, b: &str| a != b && (b.is_empty() || a.starts_with(&format!("{b}/")));
     starts.iter().filter(|a| !starts.iter().any(|b| within(a, b))).cloned().collect()
-}
-
-fn open_start(start: &str) -> io::Result<OwnedFd> {
-    open_folder(&format!("{WORKSPACE}/{start}"))
 }
 
 /// Collects the regular files below a folder that match. Links are not followed, and nothing but folders is opened.
@@ -198,10 +201,10 @@ fn find(folder: &OwnedFd, path: &str, globs: &GlobSet, depth: usize, left: &mut 
     }
 }
 
-async fn send_file(out: &mut SendStream<Bytes>, path: &[u8], left: &mut u64) -> io::Result<()> {
+async fn send_file(out: &mut SendStream<Bytes>, root: &str, path: &[u8], left: &mut u64) -> io::Result<()> {
     // A name that is no text could be taken for another one on the host.
     let Ok(name) = str::from_utf8(path) else { return Ok(()) };
-    let whole = [WORKSPACE.as_bytes(), b"/", path].concat();
+    let whole = [root.as_bytes(), b"/", path].concat();
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     // A file that went away or cannot be read is left out; the host compares with what it asked for.

@@ -44,16 +44,23 @@ impl Server {
         Ok(Server { runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()? })
     }
 
-    /// Serves the host until it goes away. The zygote may still be preparing itself: `zygote_spoke` is called with its
-    /// socket once its first word is there to be read, and no command is started before that succeeds.
-    pub fn serve(self, sockets: GuestSockets, zygote_spoke: impl FnMut(&OwnedFd) -> io::Result<()>) -> io::Result<()> {
-        LocalSet::new().block_on(&self.runtime, serve_connection(sockets, zygote_spoke))
+    /// Serves the host until it goes away. The zygote may still be preparing itself: no command is started before `hear`
+    /// has read its first word from its socket. That word is passed on with `tell`, after a command that waits already
+    /// was asked for.
+    pub fn serve<W>(
+        self,
+        sockets: GuestSockets,
+        hear: impl FnMut(&OwnedFd) -> io::Result<W>,
+        tell: impl FnOnce(W) -> io::Result<()>,
+    ) -> io::Result<()> {
+        LocalSet::new().block_on(&self.runtime, serve_connection(sockets, hear, tell))
     }
 }
 
-async fn serve_connection(
+async fn serve_connection<W>(
     sockets: GuestSockets,
-    mut zygote_spoke: impl FnMut(&OwnedFd) -> io::Result<()>,
+    mut hear: impl FnMut(&OwnedFd) -> io::Result<W>,
+    tell: impl FnOnce(W) -> io::Result<()>,
 ) -> io::Result<()> {
     rustix::io::ioctl_fionbio(&sockets.channel, true)?;
     rustix::io::ioctl_fionbio(&sockets.zygote, true)?;
@@ -69,13 +76,16 @@ async fn serve_connection(
     let first_word = async {
         // Commands wait for this lock, which is taken before the first request is.
         let zygote = guest.zygote.lock().await;
-        zygote.async_io(tokio::io::Interest::READABLE, |socket| zygote_spoke(socket)).await
+        let word = zygote.async_io(tokio::io::Interest::READABLE, |socket| hear(socket)).await?;
+        drop(zygote);
+        tokio::task::yield_now().await;
+        tell(word)
     };
     let requests = serve_requests(&guest, channel);
     tokio::pin!(first_word, requests);
     tokio::select! {
         biased;
-        spoke = &mut first_word => spoke?,
+        told = &mut first_word => told?,
         served = &mut requests => return served,
     }
     requests.await

@@ -70,8 +70,7 @@ impl NativeBackend {
             return Err(unavailable("the native backend needs root in this version")
                 .hint("run it as root, for example with sudo"));
         }
-        let threads = fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
-        if threads != 1 {
+        if !sys::has_one_thread() {
             return Err(unavailable("the launcher must be started before the program has threads")
                 .hint("call NativeBackend::start() first thing in main, before any async runtime"));
         }

@@ -9,8 +9,8 @@ use std::fs;
 const TOP: [&str; 8] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt"];
 
 /// Folders of /etc that are mounted. A trailing `*` stands for any ending.
-const ETC_FOLDERS: [&str; 9] =
-    ["alternatives", "fonts", "java*", "lua*", "perl", "php*", "pki", "python*", "ssl/certs"];
+const ETC_FOLDERS: [&str; 10] =
+    ["R", "alternatives", "fonts", "java*", "lua*", "perl", "php*", "pki", "python*", "ssl/certs"];
 
 /// Files of /etc that are copied: a mount costs as much, and every sandbox pays for it.
 const ETC_FILES: [&str; 9] = [
@@ -31,8 +31,8 @@ const LARGEST_COPY: u64 = 16 * 1024;
 /// What the image consists of.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostImage {
-    /// Absolute paths that are mounted read-only at the same place.
-    pub(crate) mounts: Vec<String>,
+    /// Absolute paths that are mounted read-only at the same place, and whether each is a folder.
+    pub(crate) mounts: Vec<(String, bool)>,
     /// Links: where they are, and what they say.
     pub(crate) links: Vec<(String, String)>,
     /// Files that are copied: where they are, and what is in them.
@@ -71,7 +71,7 @@ impl HostImage {
         } else if metadata.is_file() && how == Add::Copy && metadata.len() <= LARGEST_COPY {
             self.files.extend(fs::read(path).map(|content| (path.to_owned(), content)));
         } else if metadata.is_file() || metadata.is_dir() {
-            self.mounts.push(path.to_owned());
+            self.mounts.push((path.to_owned(), metadata.is_dir()));
         }
     }
 }

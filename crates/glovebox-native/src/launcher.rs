@@ -15,6 +15,8 @@
 //! groups, takes itself off the register, and ends. When the launcher itself is killed, every guest dies with it by
 //! the kernel's parent-death signal; the groups it leaves are found by the next start through its lock file.
 
+mod live;
+
 use std::{
     collections::BTreeMap,
     io,
@@ -29,9 +31,11 @@ use libc::sock_filter;
 use rustix::{
     event::{Timespec, epoll},
     fs::{Mode, OFlags},
-    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+    process::Pid,
     thread::CpuSet,
 };
+
+use live::{Live, Pending, end, handle_on};
 
 use crate::{
     cgroup::{Cgroups, GroupLimits, Groups, Side},
@@ -41,7 +45,7 @@ use crate::{
     mounts::{self, Mapped, Tree},
     network::Networks,
     owner::Owner,
-    plan::{Answer, Counted, Failure, GuestReport, MountOrders, Order, Plan, step},
+    plan::{Answer, Failure, GuestReport, MountOrders, Order, Plan, step},
     seccomp,
     skeleton::Skeletons,
     store,
@@ -57,39 +61,6 @@ const REPORT: u64 = 2;
 
 /// When nothing happens for so long, there is time to make something ahead.
 const PAUSE: Duration = Duration::from_millis(3);
-
-/// A sandbox that lives, or is being made, or is being ended.
-struct Live {
-    id: SandboxId,
-    pid: Pid,
-    process: OwnedFd,
-    groups: Groups,
-    store: OwnedFd,
-    /// Held so that its mounts are taken down by the launcher, after it has answered, and not by the dying guest.
-    mounts: Option<OwnedFd>,
-    memory: Option<MemoryWatch>,
-    _disk_watch: Option<KillOnDrop>,
-    mapped: Mapped,
-    host_network: bool,
-    user: u32,
-    pending: Option<Pending>,
-    exited: bool,
-    /// Who waits for the end.
-    ending: Vec<OwnedFd>,
-    /// The zygote, which is killed along so that it does not end only after the guest.
-    zygote: Option<OwnedFd>,
-    /// Whether the end was asked for.
-    destroy: bool,
-    /// What was counted when the end was asked for.
-    counted: Option<Counted>,
-}
-
-/// What is needed until the guest has reported.
-struct Pending {
-    report: OwnedFd,
-    reply: OwnedFd,
-    watch: Option<OwnedFd>,
-}
 
 struct Launcher {
     control: OwnedFd,
@@ -265,7 +236,10 @@ impl Launcher {
         };
         // Whatever fails from here on must take the new process along.
         let guard = KillOnDrop::new(process);
-        sys::send_elsewhere(pid);
+        // Where the skeleton is still being assembled, the guest must not take that CPU; this one is free meanwhile.
+        if !self.skeletons.is_busy() {
+            sys::send_elsewhere(pid);
+        }
         drop((guest_report, doors, channel));
         let map = idmap::plain_map(base);
         step("write the id maps", idmap::write_maps(pid, &map, &map))?;
@@ -274,6 +248,7 @@ impl Launcher {
         let watching =
             plan.writes_to_host().then(|| step("watch the disk", watch::start_disk_watch(plan))).transpose()?;
         let (watch, disk_watch) = watching.unzip();
+        sys::send_elsewhere(pid);
         step("hand over the mounts", send_mounts(&report, &trees))?;
         let limits = GroupLimits::new(plan.group_memory(), plan.pids, plan.cpus);
         step("make the control groups", groups.make(&limits))?;
@@ -365,8 +340,6 @@ impl Launcher {
                 return self.give_up(number, failure, pending.reply);
             }
         };
-        // The first command is about to start where the zygote is, which may be here.
-        sys::step_aside(&self.cpus);
         let (present, zygote) = checks::present(
             live.pid,
             self.host.get_or_insert_with(HostNamespaces::own),
@@ -483,18 +456,4 @@ fn send_mounts(report: &OwnedFd, trees: &[Tree]) -> io::Result<()> {
     let targets = trees.iter().map(|tree| tree.target.clone()).collect();
     let fds: Vec<_> = trees.iter().map(|tree| tree.tree.as_fd()).collect();
     wire::send(report, &MountOrders { targets }, &fds)
-}
-
-/// A descriptor of a process that is still in the commands' group once it is open, so that no recycled id is meant.
-fn handle_on(pid: i32, groups: &Groups) -> Option<OwnedFd> {
-    let handle = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-    groups.hold(Side::Run, pid).then_some(handle)
-}
-
-/// Ends the guest; the kernel then ends every process of its namespace, and the zygote need not wait for that.
-fn end(live: &Live) {
-    let _ = pidfd_send_signal(&live.process, Signal::KILL);
-    if let Some(zygote) = &live.zygote {
-        let _ = pidfd_send_signal(zygote, Signal::KILL);
-    }
 }

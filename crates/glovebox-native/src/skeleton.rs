@@ -18,7 +18,7 @@ use rustix::{
     fs::{CWD, FileType, Mode, OFlags},
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create,
-        fsconfig_set_string, fsmount, fsopen, move_mount, open_tree, unmount,
+        fsconfig_set_string, fsmount, fsopen, mount_bind_recursive, move_mount, open_tree, unmount,
     },
 };
 
@@ -42,7 +42,8 @@ const FOLDERS: [(&str, u32); 15] = [
     ("home", 0o755),
     ("home/user", 0o755),
     ("proc", 0o555),
-    ("root", 0o700),
+    // Empty, unless a toolchain of root's is shown below it; commands must be able to get there.
+    ("root", 0o711),
     ("run", 0o755),
     ("sys", 0o555),
     ("tmp", 0o1777),
@@ -145,6 +146,11 @@ impl Skeletons {
         }
     }
 
+    /// Whether a process is assembling one just now.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.begun.is_some()
+    }
+
     fn place_for(&mut self, needs: Needs) -> io::Result<Skeleton> {
         let path = format!("{SCRATCH}/skeleton-{}", self.next);
         self.next += 1;
@@ -200,7 +206,7 @@ impl Skeletons {
     fn shift_one_by_one(tree: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> Mapped {
         let _ = sys::shift_owners(tree, "", false, namespace);
         let mut mapped = Mapped::All;
-        for path in &HostImage::detect().mounts {
+        for (path, _) in &HostImage::detect().mounts {
             if sys::shift_owners(tree, path.trim_start_matches('/'), true, namespace).is_err() {
                 mapped = Mapped::NotAll;
             }
@@ -215,16 +221,12 @@ fn assemble(path: &str, image: &HostImage, needs: &Needs) -> io::Result<()> {
     fill(root.as_fd(), image, needs)?;
     // Mounts can only be attached below what is itself attached.
     move_mount(&root, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
-    for source in &image.mounts {
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-        let tree = open_tree(CWD, source.as_str(), flags)?;
-        sys::seal_tree(tree.as_fd(), Sealed::ReadOnly, None)?;
-        let folder = FileType::from_raw_mode(rustix::fs::fstat(&tree)?.st_mode) == FileType::Directory;
-        let place = make_place(root.as_fd(), source, folder)?;
-        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-        move_mount(&tree, "", &place, "", flags)?;
+    for (source, _) in &image.mounts {
+        mount_bind_recursive(source.as_str(), format!("{path}{source}"))?;
     }
-    sys::seal_tree(root.as_fd(), Sealed::ReadOnlyWithDevices, None)
+    sys::seal_tree(root.as_fd(), Sealed::ReadOnly, None)?;
+    // Our own devices lie in this one file system; nobody inside can make others.
+    sys::allow_devices(root.as_fd())
 }
 
 fn mount_tmpfs() -> rustix::io::Result<OwnedFd> {
@@ -232,7 +234,6 @@ fn mount_tmpfs() -> rustix::io::Result<OwnedFd> {
     fsconfig_set_string(context.as_fd(), "source", "glovebox")?;
     fsconfig_set_string(context.as_fd(), "mode", "0755")?;
     fsconfig_create(context.as_fd())?;
-    // Devices must work, for they lie in this file system; nobody inside can make one.
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NOSUID)
 }
 
@@ -249,6 +250,13 @@ fn fill(root: BorrowedFd<'_>, image: &HostImage, needs: &Needs) -> io::Result<()
     for (path, major, minor) in DEVICES {
         let device = rustix::fs::makedev(major, minor);
         rustix::fs::mknodat(root, path, FileType::CharacterDevice, Mode::from_raw_mode(0o666), device)?;
+    }
+    for (path, folder) in &image.mounts {
+        let path = path.trim_start_matches('/');
+        match folder {
+            true => rustix::fs::mkdirat(root, path, Mode::from_raw_mode(0o755))?,
+            false => write_file(root, path, b"")?,
+        }
     }
     for (path, content) in &image.files {
         write_file(root, path.trim_start_matches('/'), content)?;

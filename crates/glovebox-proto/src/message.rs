@@ -93,7 +93,7 @@ pub enum FileKind {
 /// A file begins.
 #[derive(Clone, PartialEq, Message)]
 pub struct FileEntry {
-    /// Absolute path when it goes in; path below `/workspace` when it comes out.
+    /// Absolute path when it goes in; path below the query's root when it comes out.
     #[prost(string, tag = "1")]
     pub path: String,
     /// Permission bits.
@@ -113,7 +113,7 @@ pub struct FileEntry {
 /// Which files to send.
 #[derive(Clone, PartialEq, Message)]
 pub struct ArtifactQuery {
-    /// Globs below `/workspace`.
+    /// Globs below the root.
     #[prost(string, repeated, tag = "1")]
     pub globs: Vec<String>,
     /// No more files than this.
@@ -122,4 +122,7 @@ pub struct ArtifactQuery {
     /// No more bytes than this in all files together; a file that would pass it is left out.
     #[prost(uint64, tag = "3")]
     pub most_bytes: u64,
+    /// The folder that globs and names count from.
+    #[prost(string, tag = "4")]
+    pub root: String,
 }

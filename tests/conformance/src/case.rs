@@ -1,10 +1,14 @@
 //! A case: a sentence and the function that proves it.
 
-use std::{future::Future, path::PathBuf, pin::Pin};
+use std::{
+    future::Future,
+    path::{Path, PathBuf},
+    pin::Pin,
+};
 
 use glovebox_core::Features;
 
-use crate::World;
+use crate::{World, cases::rust_toolchain};
 
 /// The future of a case.
 pub type Proof = Pin<Box<dyn Future<Output = ()>>>;
@@ -42,6 +46,10 @@ pub enum Need {
     Feature(&'static str, fn(&Features) -> bool),
     /// A program of the host's own toolchains.
     Program(&'static str),
+    /// A file or folder of the host, which the image shows.
+    File(&'static str),
+    /// The Rust toolchain of whoever tests.
+    Rust,
 }
 
 impl Need {
@@ -52,6 +60,10 @@ impl Need {
             Need::Feature(name, _) => Some(format!("the backend does not declare {name}")),
             Need::Program(name) if is_on_host(name) => None,
             Need::Program(name) => Some(format!("the host has no {name}")),
+            Need::File(path) if Path::new(path).exists() => None,
+            Need::File(path) => Some(format!("the host has no {path}")),
+            Need::Rust if rust_toolchain().is_some() => None,
+            Need::Rust => Some("rustc with cargo beside it is not in PATH".to_owned()),
         }
     }
 }
@@ -88,6 +100,12 @@ macro_rules! condition {
     };
     (program $program:literal) => {
         crate::Case { needs: Some(crate::Need::Program($program)), ..crate::Case::ALWAYS }
+    };
+    (file $path:literal) => {
+        crate::Case { needs: Some(crate::Need::File($path)), ..crate::Case::ALWAYS }
+    };
+    (rust) => {
+        crate::Case { needs: Some(crate::Need::Rust), ..crate::Case::ALWAYS }
     };
     (ends_in_background) => {
         crate::Case { ends_in_background: true, ..crate::Case::ALWAYS }

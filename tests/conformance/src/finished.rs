@@ -2,8 +2,7 @@
 
 use std::ops::Deref;
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
-use glovebox_core::{LimitKind, Outcome, OutputRecord, RunResult};
+use glovebox_core::{LimitKind, Outcome, RunResult};
 
 /// A finished run. All fields of the result can be read through it.
 #[derive(Debug)]
@@ -19,17 +18,17 @@ impl Deref for Finished {
 impl Finished {
     /// Standard output as text; bytes that are not UTF-8 are shown as such.
     pub(crate) fn out(&self) -> String {
-        String::from_utf8_lossy(&bytes_of(&self.0.stdout)).into_owned()
+        String::from_utf8_lossy(&self.0.stdout.to_bytes()).into_owned()
     }
 
     /// Standard error as text.
     pub(crate) fn err(&self) -> String {
-        String::from_utf8_lossy(&bytes_of(&self.0.stderr)).into_owned()
+        String::from_utf8_lossy(&self.0.stderr.to_bytes()).into_owned()
     }
 
     /// Standard output as it was written.
     pub(crate) fn out_bytes(&self) -> Vec<u8> {
-        bytes_of(&self.0.stdout)
+        self.0.stdout.to_bytes()
     }
 
     /// The value of a line `name value` that the probe printed.
@@ -108,13 +107,5 @@ impl Finished {
             self.0.stderr.bytes,
             cut(self.err()),
         )
-    }
-}
-
-fn bytes_of(record: &OutputRecord) -> Vec<u8> {
-    match (&record.text, &record.base64) {
-        (Some(text), _) => text.clone().into_bytes(),
-        (None, Some(base64)) => BASE64_STANDARD.decode(base64).expect("the result holds valid base64"),
-        (None, None) => Vec::new(),
     }
 }

@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use glovebox_core::{
-    Access, Command, InsidePath, Layer, Mount, Network, Result, RunResult, SandboxSpec, Secret, User, Workspace,
-    WorkspaceMode, parse_cpus, parse_duration, parse_size,
+    Access, Command, InsidePath, Layer, Mount, Network, PROGRAM_DIR, Result, RunResult, SandboxSpec, Secret, User,
+    Workspace, WorkspaceMode, parse_cpus, parse_duration, parse_size,
 };
-use glovebox_engine::{Capture, FileContent, InputFile, Run, RunRequest, Sandbox, Stdin, TerminalSize};
+use glovebox_engine::{
+    Capture, Compile, FileContent, InputFile, Run, RunRequest, Sandbox, Stdin, TerminalSize, Toolchains,
+};
 use tokio::sync::mpsc;
 
 use crate::{World, finished::Finished};
@@ -28,6 +30,8 @@ pub struct Setup<'a> {
     artifacts: Vec<String>,
     terminal: Option<TerminalSize>,
     capture: Capture,
+    toolchains: Toolchains,
+    compile: Option<Compile>,
 }
 
 impl<'a> Setup<'a> {
@@ -44,6 +48,8 @@ impl<'a> Setup<'a> {
             artifacts: Vec::new(),
             terminal: None,
             capture: Capture::Keep,
+            toolchains: Toolchains::default(),
+            compile: None,
         }
     }
 
@@ -181,6 +187,23 @@ impl<'a> Setup<'a> {
         self
     }
 
+    pub(crate) fn toolchains(mut self, toolchains: Toolchains) -> Self {
+        self.toolchains = toolchains;
+        self
+    }
+
+    /// Adds a compile step by the shell: the line makes `main` in the folder `$OUT` from the source.
+    pub(crate) fn compile(mut self, source: &str, line: &str) -> Self {
+        self.compile = Some(Compile {
+            argv: ["sh", "-e", "-c", line].map(str::to_owned).to_vec(),
+            env: vec![("OUT".to_owned(), PROGRAM_DIR.to_owned())],
+            source: InsidePath::absolute(source).expect("the case names a path"),
+            products: vec!["main".to_owned()],
+            compiler: "sh".to_owned(),
+        });
+        self
+    }
+
     /// Mounts the probe; every way that runs the probe does so by itself.
     pub(crate) fn with_probe(self) -> Self {
         let probe = self.world.probe().to_owned();
@@ -258,6 +281,8 @@ impl<'a> Setup<'a> {
         request.artifacts = self.artifacts;
         request.terminal = self.terminal;
         request.capture = self.capture;
+        request.toolchains = self.toolchains;
+        request.compile = self.compile;
         Ok(request)
     }
 }

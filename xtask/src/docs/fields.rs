@@ -9,10 +9,11 @@ use super::Page;
 use crate::tree;
 
 /// The types that make up the result: the heading, the file, the type, and a word about it.
-const PARTS: [(&str, &str, &str, &str); 11] = [
+const PARTS: [(&str, &str, &str, &str); 12] = [
     ("The document", "result.rs", "RunResult", "One object for each run."),
     ("command", "result.rs", "CommandRecord", "Values of secrets are masked."),
     ("workspace", "result.rs", "WorkspaceRecord", "With `overlay`, [`apply`](cli.md) brings the changes there."),
+    ("compile", "result.rs", "CompileRecord", "Only for languages that are compiled before they run; else null."),
     ("stdout and stderr", "result.rs", "OutputRecord", "A stream past its limit keeps its head and its tail."),
     ("usage", "evidence.rs", "Usage", "Counted by the host's kernel; nothing here is the guest's word."),
     ("limits", "limits.rs", "LimitsInForce", "What was really in force."),
@@ -128,7 +129,7 @@ fn json_type(rust: &str) -> String {
         return format!("object of {}", json_type(inner));
     }
     match rust {
-        "String" | "RunId" | "SandboxId" | "Layer" | "LimitKind" | "Enforcement" => "string",
+        "String" | "RunId" | "SandboxId" | "Layer" | "LimitKind" | "Enforcement" | "Step" => "string",
         "Timestamp" => "time",
         "bool" => "boolean",
         "f64" => "number",

@@ -75,18 +75,58 @@ pub(super) fn languages() -> Page {
     let mut text = String::from(
         "# Languages\n\n\
          `glovebox run FILE` takes the language from the file's ending, else from its `#!` line;\n\
-         `glovebox run -l LANGUAGE -c CODE` takes it by name. The image `host` sees the interpreters of the system's own\n\
-         folders (`/usr`, `/opt`), never those in somebody's home.\n\n\
-         | language | also called | files | run by | Debian package |\n| --- | --- | --- | --- | --- |\n",
+         `glovebox run -l LANGUAGE -c CODE` takes it by name. The first way whose program is there is taken. Programs are\n\
+         those of the system's own folders (`/usr`, `/opt`), and those of the folders that `--toolchain DIR` or your own\n\
+         configuration file names (`toolchain = [\"~/.rustup/toolchains/stable-x86_64-unknown-linux-gnu\"]`).\n\n\
+         | language | also called | files | run by | how to get it |\n| --- | --- | --- | --- | --- |\n",
     );
     let listed = |words: &[&str], before: &str| -> String {
         words.iter().map(|word| format!("`{before}{word}`")).collect::<Vec<_>>().join(", ")
     };
-    for Language { name, aliases, endings, interpreters, package, .. } in Language::ALL {
-        let (aliases, endings) = (listed(aliases, ""), listed(endings, "."));
-        let _ = writeln!(text, "| {name} | {aliases} | {endings} | {} | `{package}` |", listed(interpreters, ""));
+    for Language { name, aliases, endings, ways, .. } in Language::ALL {
+        for (i, way) in ways.iter().enumerate() {
+            let first = |text: String| if i == 0 { text } else { String::new() };
+            let (name, aliases, endings) =
+                (first((*name).into()), first(listed(aliases, "")), first(listed(endings, ".")));
+            let step = if way.compile.is_some() { ", compiled" } else { "" };
+            let programs = listed(way.programs, "");
+            let _ = writeln!(text, "| {name} | {aliases} | {endings} | {programs}{step} | {} |", way.install);
+        }
+    }
+    text.push_str(
+        "\n## Compiled languages\n\n\
+         The compile step runs in the sandbox of the run, before the program and within the same limits; its environment is\n\
+         clean: neither `--env` nor `--secret` reaches it. The result tells the steps apart: [`compile`](result.md#compile)\n\
+         holds the compiler's own output, outcome and usage, and `step` says which step the outcome is of.\n\n\
+         What a lone file was compiled to is kept below the data folder, in `programs/`, and used again for the same\n\
+         source, compiler and command line. With a workspace, `--file` or `--mount` every run compiles.\n\n\
+         Go from 1.20 on comes without a compiled standard library, so each new program compiles what it needs of it: ten\n\
+         seconds for hello world. `GODEBUG=installgoroot=all go install std`, once on your machine, makes it half a second.\n\n\
+         | language | compile step | run step |\n| --- | --- | --- |\n",
+    );
+    for language in Language::ALL {
+        for way in language.ways {
+            let Some(form) = &way.compile else { continue };
+            let _ = writeln!(text, "| {} | {} | {} |", language.name, shown(form.argv), shown(way.file));
+        }
+    }
+    text.push_str(
+        "\n## Variables\n\nSet where the language is known, unless `--env` says something else; `{cpus}` is the limit.\n\n\
+         | language | variables |\n| --- | --- |\n",
+    );
+    for language in Language::ALL {
+        for way in language.ways.iter().filter(|way| !way.env.is_empty()) {
+            let pairs: Vec<String> = way.env.iter().map(|(name, value)| format!("`{name}={value}`")).collect();
+            let _ = writeln!(text, "| {} | {} |", language.name, pairs.join(", "));
+        }
     }
     Page::markdown("languages", &text)
+}
+
+/// A command line for a page; a script in it is not repeated there.
+fn shown(words: &[&str]) -> String {
+    let words: Vec<&str> = words.iter().map(|word| if word.contains('\n') { "SCRIPT" } else { word }).collect();
+    format!("`{}`", words.join(" "))
 }
 
 fn size(bytes: u64) -> String {

@@ -18,6 +18,7 @@ pub(crate) fn execute(globals: &Globals, flags: &Flags) -> Result<u8> {
         }
     }
     let mut removed = NativeBackend::collect_garbage_now()?;
+    removed.extend(glovebox_engine::remove_unfinished_programs(&data_dir(globals))?);
     match runtime()?.block_on(Ledger::below(data_dir(globals)).sweep())? {
         0 => {}
         blobs => removed.push(format!("{blobs} unfinished blobs")),

@@ -52,7 +52,7 @@ fn runtime() -> Result<Runtime> {
         .map_err(|error| Error::new(ErrorCode::Internal, "cannot start the runtime").because(error))
 }
 
-/// Where the ledger and artifacts are.
+/// The folder that everything is kept below.
 fn data_dir(globals: &Globals) -> PathBuf {
     if let Some(dir) = &globals.data_dir {
         return std::path::absolute(dir).unwrap_or_else(|_| dir.clone());

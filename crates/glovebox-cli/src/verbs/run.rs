@@ -2,7 +2,9 @@
 
 use std::{ffi::OsString, io::IsTerminal, mem::ManuallyDrop, path::Path, pin::pin, sync::Arc, time::Duration};
 
-use glovebox_core::{ChangeSet, Error, ErrorCode, Network, Outcome, Result, RunResult, SandboxSpec, WorkspaceMode};
+use glovebox_core::{
+    ChangeSet, Error, ErrorCode, Language, Network, Outcome, Result, RunResult, SandboxSpec, Step, WorkspaceMode,
+};
 use glovebox_engine::{Engine, Event, Run, RunRequest};
 use glovebox_ledger::Ledger;
 use glovebox_native::NativeBackend;
@@ -44,16 +46,17 @@ pub(crate) fn execute(
     if !args.no_record {
         engine = engine.with_ledger(Ledger::below(data_dir));
     }
-    let (argv, spec) = (request.command.argv.clone(), request.spec.clone());
-    // Neither engine nor runtime is taken apart at the end: this process ends next, which does it faster, and closing the
-    // ledger would wait for the disk.
+    // Neither engine nor runtime is taken apart at the end: this process ends next, which does it faster. To close the
+    // ledger would also wait for the disk.
     let (engine, runtime) = (ManuallyDrop::new(engine), ManuallyDrop::new(runtime()?));
+    let (argv, spec) = (request.command.argv.clone(), request.spec.clone());
     let Finished { result, stderr_tail } = match runtime.block_on(drive(&engine, request, globals.json)) {
         Ok(Some(finished)) => finished,
         Ok(None) => return Ok(Outcome::Cancelled.exit_code()),
-        Err(error) => return Err(explain_not_found(error, language.map(|l| (l.name, l.package)), &argv)),
+        Err(error) => return Err(explain_not_found(error, language, &argv)),
     };
     report::warnings(&result);
+    let stderr_tail = if result.step == Step::Compile { result.stderr.to_bytes() } else { stderr_tail };
     if globals.verbose {
         report::details(&result);
     }
@@ -187,19 +190,13 @@ fn keep_tail(tail: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Tells a missing interpreter from a missing program, and says where programs come from.
-fn explain_not_found(error: Error, language: Option<(&str, &str)>, argv: &[String]) -> Error {
+fn explain_not_found(error: Error, language: Option<&Language>, argv: &[String]) -> Error {
     if error.code != ErrorCode::CommandNotFound {
         return error;
     }
     let program = &argv[0];
     match language {
-        Some((name, package)) => {
-            let message = format!("{program}, which runs {name}, is not in the sandbox");
-            Error::new(ErrorCode::ToolchainNotFound, message).hint(format!(
-                "install it on this machine, for instance with: apt install {package} (programs below a home directory \
-                 are not part of the image host)"
-            ))
-        }
+        Some(language) => glovebox_engine::not_found(language, Some(error.message)),
         None if error.hint.is_some() => error,
         None if Path::new(program).exists() => {
             let hint = "the sandbox has none of your files: --workspace . brings this folder, --file brings one file";

@@ -161,8 +161,11 @@ fn page(result: &RunResult, under_way: bool) -> String {
     ];
     if known {
         lines.push(("took", format!("{:.1} ms, {:.1} ms of CPU time", result.duration_ms, usage.cpu_ms)));
-        let processes = usage.processes_peak;
-        lines.push(("at most", format!("{} memory, {processes} processes", report::size(usage.memory_peak_bytes))));
+        let processes = match usage.processes_peak {
+            1 => "1 process".to_owned(),
+            many => format!("{many} processes"),
+        };
+        lines.push(("at most", format!("{} memory, {processes}", report::size(usage.memory_peak_bytes))));
     }
     lines.push((
         "limits",

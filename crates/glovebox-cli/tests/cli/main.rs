@@ -6,6 +6,7 @@ mod configuration;
 mod endings;
 mod flags;
 mod help;
+mod languages;
 mod result;
 mod running;
 mod runs;

@@ -66,9 +66,9 @@ pub(crate) fn main(inside: Inside) -> ! {
     let launcher = inside.launcher.as_raw_fd();
     match set_up(inside) {
         Ok((server, sockets)) => {
-            let mut launcher = Some(sys::adopt(launcher));
+            let launcher = sys::adopt(launcher);
             // The connection ends when the host goes away; a sandbox without a host has no reason to live.
-            let _ = server.serve(sockets, |zygote| pass_on(zygote::hear(zygote)?, &mut launcher));
+            let _ = server.serve(sockets, zygote::hear, move |report| pass_on(report, launcher));
             sys::exit_now(0)
         }
         Err(failure) => {
@@ -107,16 +107,14 @@ fn set_up(inside: Inside) -> Result<(Server, GuestSockets), Failure> {
     Ok((server, GuestSockets { channel, zygote: zygote.socket, zygote_pid: zygote.pid }))
 }
 
-/// Tells the launcher how the zygote's set-up ended, and closes the socket to it.
-fn pass_on(report: GuestReport, launcher: &mut Option<OwnedFd>) -> io::Result<()> {
-    let (report, result) = match report {
+/// Tells the launcher how the zygote's set-up ended.
+fn pass_on(report: GuestReport, launcher: OwnedFd) -> io::Result<()> {
+    match report {
         // A mask that could not be set would have ended the set-up.
-        GuestReport::Ready(inner) => (GuestReport::Ready(Report { masked_proc: true, ..inner }), Ok(())),
-        failed => (failed, Err(io::ErrorKind::Other.into())),
-    };
-    match launcher.take() {
-        Some(launcher) => wire::send(&launcher, &report, &[]).and(result),
-        None => result,
+        GuestReport::Ready(inner) => {
+            wire::send(&launcher, &GuestReport::Ready(Report { masked_proc: true, ..inner }), &[])
+        }
+        GuestReport::Failed(_) => wire::send(&launcher, &report, &[]).and(Err(io::ErrorKind::Other.into())),
     }
 }
 

@@ -19,12 +19,6 @@ pub(crate) fn send_elsewhere(process: Pid) {
     }
 }
 
-/// Moves this process off the CPU that it is on, if it may use others: whoever waits for that CPU goes on at once.
-pub(crate) fn step_aside(allowed: &CpuSet) {
-    send_elsewhere(rustix::process::getpid());
-    allow_all_cpus(allowed);
-}
-
 /// Lets this process use every CPU that `allowed` names.
 pub(crate) fn allow_all_cpus(allowed: &CpuSet) {
     let _ = sched_setaffinity(None, allowed);

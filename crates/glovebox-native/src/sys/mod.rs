@@ -13,7 +13,7 @@ use std::{
 use rustix::process::Pid;
 use tokio::io::{Interest, unix::AsyncFd};
 
-pub(crate) use cpus::{allow_all_cpus, send_elsewhere, step_aside};
+pub(crate) use cpus::{allow_all_cpus, send_elsewhere};
 pub(crate) use memory::{clean_slate, set_name};
 
 /// Arguments of `clone3`, as the kernel defines them.
@@ -123,13 +123,25 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Flags of `mount_setattr`, of which rustix has only the recursive forms missing.
+/// What `mount_setattr` changes, as the kernel defines it.
 #[repr(C)]
+#[derive(Default)]
 struct MountAttr {
     set: u64,
     clear: u64,
     propagation: u64,
     userns: u64,
+}
+
+impl MountAttr {
+    /// Has owners shifted too, if there is a namespace to shift them by. It must stay open during the call.
+    fn shifted(mut self, owners: Option<BorrowedFd<'_>>) -> Self {
+        if let Some(owners) = owners {
+            self.set |= MOUNT_ATTR_IDMAP;
+            self.userns = owners.as_raw_fd() as u64;
+        }
+        self
+    }
 }
 
 const MOUNT_ATTR_RDONLY: u64 = 0x1;
@@ -145,8 +157,6 @@ pub(crate) enum Sealed {
     Writable,
     /// Neither writing nor devices.
     ReadOnly,
-    /// Devices that are there, but no writing.
-    ReadOnlyWithDevices,
 }
 
 /// Seals a tree of mounts, and shifts its owners by a user namespace if there is one.
@@ -154,9 +164,14 @@ pub(crate) fn seal_tree(tree: BorrowedFd<'_>, sealed: Sealed, owners: Option<Bor
     let flags = match sealed {
         Sealed::Writable => MOUNT_ATTR_NODEV,
         Sealed::ReadOnly => MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV,
-        Sealed::ReadOnlyWithDevices => MOUNT_ATTR_RDONLY,
     };
-    set_mount_attributes(tree, c"", AT_RECURSIVE, MOUNT_ATTR_NOSUID | flags, owners)
+    let attributes = MountAttr { set: MOUNT_ATTR_NOSUID | flags, ..MountAttr::default() };
+    set_mount_attributes(tree, c"", AT_RECURSIVE, attributes.shifted(owners))
+}
+
+/// Lets devices on one mount work.
+pub(crate) fn allow_devices(mount: BorrowedFd<'_>) -> io::Result<()> {
+    set_mount_attributes(mount, c"", 0, MountAttr { clear: MOUNT_ATTR_NODEV, ..MountAttr::default() })
 }
 
 /// Shifts the owners of the mount at a path of a detached tree, or of the whole tree below it.
@@ -167,22 +182,16 @@ pub(crate) fn shift_owners(
     owners: BorrowedFd<'_>,
 ) -> io::Result<()> {
     let path = std::ffi::CString::new(path)?;
-    set_mount_attributes(tree, &path, if recursive { AT_RECURSIVE } else { 0 }, 0, Some(owners))
+    let how = if recursive { AT_RECURSIVE } else { 0 };
+    set_mount_attributes(tree, &path, how, MountAttr::default().shifted(Some(owners)))
 }
 
 fn set_mount_attributes(
     tree: BorrowedFd<'_>,
     path: &std::ffi::CStr,
     how: c_int,
-    set: u64,
-    owners: Option<BorrowedFd<'_>>,
+    attributes: MountAttr,
 ) -> io::Result<()> {
-    let attr = MountAttr {
-        set: set | if owners.is_some() { MOUNT_ATTR_IDMAP } else { 0 },
-        clear: 0,
-        propagation: 0,
-        userns: owners.map_or(0, |fd| fd.as_raw_fd() as u64),
-    };
     // SAFETY: the path is a C string, the attributes are initialised and of the stated size.
     let result = unsafe {
         libc::syscall(
@@ -190,7 +199,7 @@ fn set_mount_attributes(
             tree.as_raw_fd(),
             path.as_ptr(),
             libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW | how,
-            &raw const attr,
+            &raw const attributes,
             size_of::<MountAttr>(),
         )
     };
@@ -208,6 +217,12 @@ pub(crate) fn new_session_keyring() -> io::Result<()> {
 pub(crate) fn unshare(flags: c_int) -> io::Result<()> {
     // SAFETY: only namespaces are unshared, no memory or descriptor table.
     check(unsafe { libc::unshare(flags) }.into())
+}
+
+/// Whether this process has no thread but the calling one. Asking to leave a group of threads is refused when there is one,
+/// and does nothing otherwise.
+pub(crate) fn has_one_thread() -> bool {
+    unshare(libc::CLONE_THREAD).is_ok()
 }
 
 /// Installs a seccomp filter on this process.

@@ -2,6 +2,8 @@
 
 mod artifacts;
 mod attacks;
+mod compatibility;
+mod compile;
 mod errors;
 mod files;
 mod io;
@@ -22,6 +24,8 @@ mod refusals;
 mod secrets;
 mod terminal;
 mod workspace;
+
+pub(crate) use compatibility::rust_toolchain;
 
 use crate::Case;
 
@@ -45,6 +49,8 @@ pub fn all() -> impl Iterator<Item = Case> {
         io::CASES,
         errors::CASES,
         languages::CASES,
+        compile::CASES,
+        compatibility::CASES,
         terminal::CASES,
         secrets::CASES,
         network::CASES,

@@ -54,13 +54,16 @@ pub(crate) async fn wait_until_clean(mut look: impl FnMut() -> Leftovers, patien
     }
 }
 
-/// Files of an engine's data folder that are no artifacts.
+/// Files of an engine's data folder that are neither artifacts nor compiled programs.
 pub(crate) fn strangers_in_data_dir(data_dir: &Path) -> Leftovers {
     let mut files = Vec::new();
     collect_files(data_dir, &mut files);
     let is_artifact = |path: &String| {
         let inside = path.strip_prefix(&*data_dir.to_string_lossy()).unwrap_or(path);
-        matches!(inside.split('/').collect::<Vec<_>>()[..], ["", "runs", _, "artifacts", _, ..])
+        matches!(
+            inside.split('/').collect::<Vec<_>>()[..],
+            ["", "runs", _, "artifacts", _, ..] | ["", "programs", _, _]
+        )
     };
     files.retain(|path| !is_artifact(path));
     Leftovers(files)
@@ -95,11 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn artifacts_are_no_strangers_in_the_data_folder_and_everything_else_is() {
+    fn artifacts_and_programs_are_no_strangers_in_the_data_folder_and_everything_else_is() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let artifact = folder.path().join("runs/run_1/artifacts/outputs/a");
         std::fs::create_dir_all(artifact.parent().expect("it has a folder")).expect("the folder can be made");
         std::fs::write(&artifact, "a").expect("the file can be written");
+        std::fs::create_dir_all(folder.path().join("programs/1f")).expect("the folder can be made");
+        std::fs::write(folder.path().join("programs/1f/main"), "a").expect("the file can be written");
         assert_eq!(strangers_in_data_dir(folder.path()), Leftovers::default());
         std::fs::write(folder.path().join("runs/run_1/partial"), "x").expect("the file can be written");
         assert_eq!(strangers_in_data_dir(folder.path()).0.len(), 1);

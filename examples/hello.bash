@@ -1,0 +1,3 @@
+# glovebox run examples/hello.bash Ada
+who=("${1:-world}")
+echo "hello, ${who[0]}! I am uid $UID in $PWD"

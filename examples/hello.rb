@@ -1,0 +1,2 @@
+# glovebox run examples/hello.rb Ada
+puts "hello, #{ARGV[0] || "world"}! I am uid #{Process.uid} in #{Dir.pwd}"
