@@ -294,7 +294,7 @@ impl Launcher {
     /// store once more, to be kept.
     fn make_trees(&mut self, plan: &Plan, base: u32, guest: Pid) -> Result<(Vec<Tree>, Mapped, OwnedFd), Failure> {
         let namespace = step("open the user namespace", idmap::namespace_of(guest))?;
-        let (root, mut mapped) = self.skeletons.lend(plan, namespace.as_fd())?;
+        let (root, over, mut mapped) = self.skeletons.lend(plan, namespace.as_fd())?;
         let store = store::make(plan, base)?;
         let overlay = plan.workspace.as_ref().filter(|_| plan.workspace_overlay);
         let (store, overlay) = match overlay {
@@ -306,6 +306,7 @@ impl Launcher {
         let kept = step("keep the store", store.try_clone())?;
         let tree = |target: &str, tree| Tree { target: target.into(), tree };
         let mut trees = vec![tree("/", root), tree(store::PLACE, store)];
+        trees.extend(over);
         trees.extend(overlay);
         let direct = plan.workspace.iter().filter(|_| !plan.workspace_overlay);
         for mount in direct.chain(&plan.mounts) {

@@ -87,7 +87,7 @@ fn owner_namespace(source: &str, base: u32, plan: &Plan) -> io::Result<OwnedFd> 
 }
 
 /// Clones the mounts at a path and seals the clone. File systems that cannot be id-mapped stay as they are.
-fn sealed(path: &str, read_only: bool, namespace: BorrowedFd<'_>) -> io::Result<(OwnedFd, Mapped)> {
+pub(crate) fn sealed(path: &str, read_only: bool, namespace: BorrowedFd<'_>) -> io::Result<(OwnedFd, Mapped)> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     let tree = open_tree(CWD, path, flags)?;
     let sealed = if read_only { Sealed::ReadOnly } else { Sealed::Writable };

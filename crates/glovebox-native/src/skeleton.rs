@@ -24,7 +24,7 @@ use rustix::{
 
 use crate::{
     host_image::{self, HostImage},
-    mounts::Mapped,
+    mounts::{self, Mapped, Tree},
     owner::SCRATCH,
     plan::{Failure, Plan, step},
     store,
@@ -189,30 +189,38 @@ impl Skeletons {
         Ok(&self.kept[at].path)
     }
 
-    /// A clone of a plan's skeleton for one sandbox, with owners shifted by its user namespace.
-    pub(crate) fn lend(&mut self, plan: &Plan, namespace: BorrowedFd<'_>) -> Result<(OwnedFd, Mapped), Failure> {
+    /// A clone of a plan's skeleton for one sandbox, with owners shifted by its user namespace; trees to mount over it
+    /// where that cannot be done for all of it at once; and whether the host's folders were shifted.
+    pub(crate) fn lend(
+        &mut self,
+        plan: &Plan,
+        namespace: BorrowedFd<'_>,
+    ) -> Result<(OwnedFd, Vec<Tree>, Mapped), Failure> {
         let path = self.prepare(plan)?;
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
         let tree = step("clone the root", open_tree(CWD, path, flags))?;
-        let mapped = match sys::shift_owners(tree.as_fd(), "", true, namespace) {
-            Ok(()) => Mapped::All,
-            Err(_) => Self::shift_one_by_one(tree.as_fd(), namespace),
-        };
-        Ok((tree, mapped))
-    }
-
-    /// Shifts the owners of each file system that can do it. A kernel that cannot do it for our tmpfs, before Linux 6.3,
-    /// shows the owner of /etc and /dev as nobody, which takes nothing from anybody; the host's folders are what counts.
-    fn shift_one_by_one(tree: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> Mapped {
-        let _ = sys::shift_owners(tree, "", false, namespace);
-        let mut mapped = Mapped::All;
-        for (path, _) in &HostImage::detect().mounts {
-            if sys::shift_owners(tree, path.trim_start_matches('/'), true, namespace).is_err() {
-                mapped = Mapped::NotAll;
+        Ok(match sys::shift_owners(tree.as_fd(), namespace) {
+            Ok(()) => (tree, Vec::new(), Mapped::All),
+            Err(_) => {
+                let (over, mapped) = shift_one_by_one(namespace);
+                (tree, over, mapped)
             }
-        }
-        mapped
+        })
     }
+}
+
+/// Shifts the owners of each of the host's folders on its own. A kernel that cannot do it for our tmpfs, before Linux 6.3,
+/// shows the owner of /etc and /dev as nobody, which takes nothing from anybody; the host's folders are what counts.
+fn shift_one_by_one(namespace: BorrowedFd<'_>) -> (Vec<Tree>, Mapped) {
+    let mut trees = Vec::new();
+    let mut mapped = Mapped::All;
+    for (path, _) in HostImage::detect().mounts {
+        match mounts::sealed(&path, true, namespace) {
+            Ok((tree, Mapped::All)) => trees.push(Tree { target: path, tree }),
+            _ => mapped = Mapped::NotAll,
+        }
+    }
+    (trees, mapped)
 }
 
 /// Makes a skeleton and attaches it at a path.

@@ -166,39 +166,27 @@ pub(crate) fn seal_tree(tree: BorrowedFd<'_>, sealed: Sealed, owners: Option<Bor
         Sealed::ReadOnly => MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV,
     };
     let attributes = MountAttr { set: MOUNT_ATTR_NOSUID | flags, ..MountAttr::default() };
-    set_mount_attributes(tree, c"", AT_RECURSIVE, attributes.shifted(owners))
+    set_mount_attributes(tree, AT_RECURSIVE, attributes.shifted(owners))
 }
 
 /// Lets devices on one mount work.
 pub(crate) fn allow_devices(mount: BorrowedFd<'_>) -> io::Result<()> {
-    set_mount_attributes(mount, c"", 0, MountAttr { clear: MOUNT_ATTR_NODEV, ..MountAttr::default() })
+    set_mount_attributes(mount, 0, MountAttr { clear: MOUNT_ATTR_NODEV, ..MountAttr::default() })
 }
 
-/// Shifts the owners of the mount at a path of a detached tree, or of the whole tree below it.
-pub(crate) fn shift_owners(
-    tree: BorrowedFd<'_>,
-    path: &str,
-    recursive: bool,
-    owners: BorrowedFd<'_>,
-) -> io::Result<()> {
-    let path = std::ffi::CString::new(path)?;
-    let how = if recursive { AT_RECURSIVE } else { 0 };
-    set_mount_attributes(tree, &path, how, MountAttr::default().shifted(Some(owners)))
+/// Shifts the owners of a whole detached tree of mounts.
+pub(crate) fn shift_owners(tree: BorrowedFd<'_>, owners: BorrowedFd<'_>) -> io::Result<()> {
+    set_mount_attributes(tree, AT_RECURSIVE, MountAttr::default().shifted(Some(owners)))
 }
 
-fn set_mount_attributes(
-    tree: BorrowedFd<'_>,
-    path: &std::ffi::CStr,
-    how: c_int,
-    attributes: MountAttr,
-) -> io::Result<()> {
-    // SAFETY: the path is a C string, the attributes are initialised and of the stated size.
+fn set_mount_attributes(tree: BorrowedFd<'_>, how: c_int, attributes: MountAttr) -> io::Result<()> {
+    // SAFETY: the path is an empty C string, the attributes are initialised and of the stated size.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
             tree.as_raw_fd(),
-            path.as_ptr(),
-            libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW | how,
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | how,
             &raw const attributes,
             size_of::<MountAttr>(),
         )
