@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// What the suites use beside Rust, from the system's own folders: sandboxes see only those.
-const TOOLS: [need::Tool; 26] = [
+const TOOLS: [need::Tool; 27] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("python3", "python3"),
@@ -38,6 +38,7 @@ const TOOLS: [need::Tool; 26] = [
     ("/usr/lib/python3/dist-packages/pandas", "python3-pandas"),
     ("/usr/lib/python3/dist-packages/pip", "python3-pip"),
     ("/usr/share/python-wheels", "python3-venv"),
+    ("lowntfs-3g", "ntfs-3g"),
 ];
 
 /// Languages whose toolchain is not installed for a test: the ending of the example, the program, and why not.

@@ -1,5 +1,6 @@
 //! One file for each row of the table.
 
+mod changes;
 mod cold;
 mod command_line;
 mod memory;
@@ -29,12 +30,14 @@ pub(crate) enum Row {
     Memory,
     /// 1 GiB of output.
     Output,
+    /// The change set of a large tree.
+    Changes,
 }
 
 impl Row {
     /// Every row.
     pub(crate) const ALL: &'static [Row] =
-        &[Row::Cold, Row::Cli, Row::Second, Row::Recording, Row::Rate, Row::Memory, Row::Output];
+        &[Row::Cold, Row::Cli, Row::Second, Row::Recording, Row::Rate, Row::Memory, Row::Output, Row::Changes];
 
     /// Measures it.
     pub(crate) fn measure(self, bench: &Bench, report: &mut Report) -> Result<()> {
@@ -46,6 +49,7 @@ impl Row {
             Row::Rate => rate::measure(bench, report),
             Row::Memory => memory::measure(bench, report),
             Row::Output => output::measure(bench, report),
+            Row::Changes => changes::measure(bench, report),
         }
     }
 }

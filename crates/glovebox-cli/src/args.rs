@@ -13,6 +13,7 @@ Examples:
   glovebox run -l python -c 'print(1 + 1)'  run a piece of code
   glovebox run -- ls -la                    run a command
   glovebox run --workspace . -- npm test    run in your folder, which is not changed
+  glovebox changes; glovebox apply          what it would have changed; change it
   glovebox run -t -- bash                   a terminal inside
 
 Every flag can also be set by a variable (--memory is GLOVEBOX_MEMORY) and by a key in
@@ -43,6 +44,25 @@ Examples:
 
 Variables and configuration keys of these flags carry the verb's name: --since is
 GLOVEBOX_RUNS_SINCE and runs-since.";
+
+const CHANGES_EXAMPLES: &str = "\
+Examples:
+  glovebox run --workspace . -- make format
+  glovebox changes                          what the last run here changed
+  glovebox changes --summary 01JCQ6V8       the list alone, of another run
+  glovebox changes --only src --json        for programs";
+
+const APPLY_EXAMPLES: &str = "\
+Examples:
+  glovebox apply                            all changes of the last run here
+  glovebox apply --dry-run                  what that would do
+  glovebox apply -i                         asks about each file
+  glovebox apply 01JCQ6V8 --to ../copy      another run, another folder
+  glovebox apply --reverse                  undoes the last apply to this folder
+
+What never comes out of a sandbox: devices, pipes and sockets, set-user-id bits, and
+anything through a link that leads out of the folder. An apply that is cut short, by
+whatever, is undone by the next one, or by glovebox gc.";
 
 /// Runs code that nobody has read, in a sealed sandbox.
 ///
@@ -94,10 +114,23 @@ pub(crate) enum Verb {
     Run(Box<RunArgs>),
     /// Look back at runs: list them, show one, read its output
     Runs(RunsArgs),
-    /// Remove what sandboxes of dead processes left behind
+    /// Show what a run changed: a list, and the text that came and went
+    ///
+    /// Without RUN it is the last run with this folder as its workspace. Files that .gitignore leaves out are not shown, nor
+    /// those that Git itself keeps.
+    #[command(after_help = CHANGES_EXAMPLES)]
+    Changes(ChangesArgs),
+    /// Bring the changes of a run to a folder of this machine: all of them, or none
+    ///
+    /// Without RUN it is the last run with this folder as its workspace. Nothing is applied when the folder is not as the run
+    /// saw it; the conflicts are listed, and the exit code is 1.
+    #[command(after_help = APPLY_EXAMPLES)]
+    Apply(ApplyArgs),
+    /// Remove what sandboxes of dead processes left behind, and mend what an apply left that was cut short
     ///
     /// A run cleans up after itself, also when it is interrupted. Only after a `kill -9` of Glovebox or a crash of the
-    /// machine is there something to remove, and the next run does that too. Runs of dead processes become lost runs.
+    /// machine is there something to remove, and the next run, or the next apply to the same folder, does that too. Runs of
+    /// dead processes become lost runs.
     Gc,
     /// Print the completion script of a shell
     #[command(
@@ -106,6 +139,50 @@ pub(crate) enum Verb {
     Completions(CompletionsArgs),
     /// Write the man pages into a folder
     Man(ManArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChangesArgs {
+    /// The id of the run, or as much of its beginning as no other run has
+    #[arg(value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    /// Also what .gitignore leaves out, and what Git itself keeps
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Only this path and what is below it (may be given several times)
+    #[arg(long, value_name = "PATH")]
+    pub(crate) only: Vec<String>,
+    /// Only the list, without the text that came and went
+    #[arg(long)]
+    pub(crate) summary: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ApplyArgs {
+    /// The id of the run, or as much of its beginning as no other run has
+    #[arg(value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    /// The folder to change [default: the workspace of the run]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) to: Option<PathBuf>,
+    /// Say what would be done, and do nothing
+    #[arg(long, short = 'n')]
+    pub(crate) dry_run: bool,
+    /// Show each change and ask
+    #[arg(long, short, conflicts_with = "json")]
+    pub(crate) interactive: bool,
+    /// Only this path and what is below it (may be given several times)
+    #[arg(long, value_name = "PATH")]
+    pub(crate) only: Vec<String>,
+    /// Also what .gitignore leaves out, and what Git itself keeps
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Also links that lead out of the folder
+    #[arg(long)]
+    pub(crate) outward_links: bool,
+    /// Undo the last apply to this folder, or the one of RUN
+    #[arg(long, conflicts_with_all = ["interactive", "only", "all", "outward_links"])]
+    pub(crate) reverse: bool,
 }
 
 #[derive(Debug, Args)]

@@ -15,6 +15,7 @@ mod later;
 mod program;
 mod report;
 mod request;
+mod review;
 mod signals;
 mod stdio;
 mod table;
@@ -77,6 +78,8 @@ fn dispatch(line: CommandLine, backend: Option<Result<NativeBackend>>) -> Result
         None => verbs::help(),
         Some(args::Verb::Run(args)) => verbs::run::execute(&cli.globals, &args, &flags, after_dashes, backend),
         Some(args::Verb::Runs(args)) => verbs::runs::execute(&cli.globals, &args, &flags),
+        Some(args::Verb::Changes(args)) => verbs::changes::execute(&cli.globals, &args, &flags),
+        Some(args::Verb::Apply(args)) => verbs::apply::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Gc) => verbs::gc::execute(&cli.globals, &flags),
         Some(args::Verb::Completions(args)) => verbs::completions::execute(&cli.globals, &args),
         Some(args::Verb::Man(args)) => verbs::man::execute(&cli.globals, &args),

@@ -42,6 +42,13 @@ pub(crate) fn print(text: &str) -> Result<()> {
     }
 }
 
+/// Prints a text with colours on standard output, or without them where they are not wanted.
+pub(crate) fn print_coloured(text: &str) -> Result<()> {
+    let wanted = anstream::AutoStream::choice(&stdout());
+    let plain = wanted == anstream::ColorChoice::Never;
+    print(&if plain { anstream::adapter::strip_str(text).to_string() } else { text.to_owned() })
+}
+
 /// Prints a JSON document.
 pub(crate) fn document(document: &impl Serialize) -> Result<()> {
     let mut text = serde_json::to_string(document)

@@ -1,5 +1,7 @@
 //! Plain text for people: a table, and words that programs chose, made safe for a terminal.
 
+use glovebox_core::printable;
+
 /// A table with a heading. Columns are as wide as they need to be; the last one is cut at `width`, where there is one.
 pub(crate) fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]], width: Option<usize>) -> String {
     let heading = heading.map(str::to_owned);
@@ -28,11 +30,6 @@ fn cut(line: String, width: Option<usize>) -> String {
     }
 }
 
-/// A text that somebody else chose, without the control characters that a terminal would obey.
-pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
 /// A command as it would be typed.
 pub(crate) fn typed(argv: &[String]) -> String {
     let plain = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "-_./=:,+@%".contains(c));
@@ -54,6 +51,6 @@ mod tests {
     #[test]
     fn a_command_is_shown_as_it_would_be_typed_and_cannot_move_the_cursor() {
         let argv = ["sh", "-c", "echo 'x' \u{1b}[2J", ""].map(str::to_owned);
-        assert_eq!(typed(&argv), r"sh -c 'echo '\''x'\'' �[2J' ''");
+        assert_eq!(typed(&argv), r"sh -c 'echo '\''x'\'' \u{1b}[2J' ''");
     }
 }

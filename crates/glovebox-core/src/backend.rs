@@ -1,10 +1,15 @@
 //! What a backend must do.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::{ChangeSet, Evidence, GivenFile, Isolation, LimitKind, LimitsInForce, Result, SandboxId, SandboxSpec};
+use crate::{
+    ChangeRecord, ContentKeeper, Evidence, GivenFile, Isolation, LimitKind, LimitsInForce, Result, SandboxId,
+    SandboxSpec,
+};
 
 /// A byte stream to the guest inside a sandbox.
 pub type GuestStream = Box<dyn GuestIo>;
@@ -81,8 +86,15 @@ pub trait Backend: Send + Sync {
     /// What the host saw of the sandbox so far.
     async fn evidence(&self, id: SandboxId) -> Result<Evidence>;
 
-    /// What the sandbox did to its workspace so far, apart from the files that it was given.
-    async fn changes(&self, id: SandboxId, given: &[GivenFile]) -> Result<ChangeSet>;
+    /// What the sandbox did to its workspace so far, apart from the files that it was given. Where there is a keeper, the
+    /// contents of changed files are handed to it, as they were and as they are. Count, bytes and time are bounded; what
+    /// is over a bound is said in the record.
+    async fn changes(
+        &self,
+        id: SandboxId,
+        given: &[GivenFile],
+        keeper: Option<Arc<dyn ContentKeeper>>,
+    ) -> Result<ChangeRecord>;
 
     /// Waits until a limit that only a watch holds is passed. Where nothing needs a watch, it waits for ever.
     async fn watched_limit(&self, id: SandboxId) -> LimitKind;

@@ -91,6 +91,12 @@ error_codes! {
     RunNotFound = "run_not_found", 125;
     /// A shortened id stands for several.
     AmbiguousId = "ambiguous_id", 125;
+    /// The host is not as the run saw it, so its changes were not applied.
+    Conflicts = "conflicts", 1;
+    /// No apply is on the list that could be undone.
+    NothingToReverse = "nothing_to_reverse", 125;
+    /// Somebody else is applying changes to the same folder.
+    FolderBusy = "folder_busy", 125;
     /// An operation of the host's file system failed.
     HostIo = "host_io", 125;
     /// Something that should not happen happened; please report it.

@@ -54,20 +54,6 @@ pub struct GivenFile {
     pub modified_ns: i64,
 }
 
-/// What a sandbox did to its files: paths below `/workspace`, sorted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangeSet {
-    /// Files, links and empty folders that are new.
-    pub added: Vec<String>,
-    /// Files whose content, kind or mode changed.
-    pub modified: Vec<String>,
-    /// Files that are gone.
-    pub deleted: Vec<String>,
-    /// There were more changes than are listed.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub truncated: bool,
-}
-
 impl Evidence {
     /// Nothing was seen, and nothing was full: what is known of a sandbox that went away.
     #[must_use]

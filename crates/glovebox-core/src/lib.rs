@@ -4,6 +4,7 @@
 //! A backend can be written against this crate alone.
 
 mod backend;
+mod change;
 mod command;
 mod error;
 mod evidence;
@@ -13,23 +14,28 @@ mod language;
 mod limits;
 mod outcome;
 mod path;
+mod printable;
 mod result;
 mod secret;
 mod spec;
 mod value;
 
 pub use backend::{Backend, Created, Features, Found, GuestIo, GuestStream};
+pub use change::{Change, ChangeRecord, ChangeSet, ContentKeeper, FileKind, FileState, KeptContent, NotKept, Obstacle};
 pub use command::{Command, EnvName};
 pub use error::{Error, ErrorCode, Result};
-pub use evidence::{ChangeSet, Evidence, GivenFile, StoreUse, Usage};
+pub use evidence::{Evidence, GivenFile, StoreUse, Usage};
 pub use id::{ParseIdError, RunId, SandboxId};
 pub use isolation::{Isolation, Layer};
 pub use language::{CompileForm, Filling, Language, Shebang, Version, Way, parse_version};
 pub use limits::{DEFAULT_GRACE, Enforcement, Limits, LimitsInForce};
 pub use outcome::{Ending, LimitKind, Outcome, decide_outcome};
 pub use path::InsidePath;
-pub use result::{Artifact, CommandRecord, CompileRecord, Denial, OutputRecord, RunResult, Step, Warning};
-pub use secret::Secret;
+pub use printable::printable;
+pub use result::{
+    Artifact, CommandRecord, CompileRecord, Denial, OutputRecord, RunResult, Step, Warning, WorkspaceRecord,
+};
+pub use secret::{Secret, SecretScan};
 pub use spec::{
     Access, HOME_DIR, Label, Mount, Network, OUTPUTS_DIR, PROGRAM_DIR, SandboxSpec, User, WORKING_DIR, WORKSPACE_DIR,
     Workspace, WorkspaceMode,

@@ -6,7 +6,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{ChangeSet, Error, Isolation, LimitKind, LimitsInForce, Outcome, RunId, SandboxId, Usage};
+use crate::{ChangeSet, Error, Isolation, LimitKind, LimitsInForce, Outcome, RunId, SandboxId, Usage, WorkspaceMode};
 
 /// Everything that is known of a finished run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,6 +25,9 @@ pub struct RunResult {
     pub labels: BTreeMap<String, String>,
     /// What ran.
     pub command: CommandRecord,
+    /// The host's folder under the working directory, if any.
+    #[serde(default)]
+    pub workspace: Option<WorkspaceRecord>,
     /// How it ended.
     pub outcome: Outcome,
     /// The step that the outcome is of: `run`, or `compile` when that failed and the program never ran.
@@ -76,6 +79,15 @@ pub struct CommandRecord {
     pub cwd: String,
     /// Variables that the caller gave.
     pub env: BTreeMap<String, String>,
+}
+
+/// The host's folder under the working directory of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkspaceRecord {
+    /// The folder, an absolute path.
+    pub path: String,
+    /// What happened to writes: `overlay`, `read-only` or `read-write`.
+    pub mode: WorkspaceMode,
 }
 
 /// A step of a run.

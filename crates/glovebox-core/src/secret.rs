@@ -36,6 +36,30 @@ impl Secret {
     }
 }
 
+/// Looks for secrets in bytes that come piece by piece.
+#[derive(Debug)]
+pub struct SecretScan<'a> {
+    secrets: Vec<&'a Secret>,
+    /// The end of what was seen, one byte shorter than the longest secret, for secrets across two pieces.
+    seen: Vec<u8>,
+}
+
+impl<'a> SecretScan<'a> {
+    /// A scan for these secrets.
+    pub fn new(secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
+        SecretScan { secrets: secrets.into_iter().collect(), seen: Vec::new() }
+    }
+
+    /// Whether a secret ends in the next piece.
+    pub fn finds_in(&mut self, piece: &[u8]) -> bool {
+        let Some(longest) = self.secrets.iter().map(|secret| secret.0.len()).max() else { return false };
+        self.seen.extend_from_slice(piece);
+        let found = self.secrets.iter().any(|secret| secret.is_in(&self.seen));
+        self.seen.drain(..self.seen.len().saturating_sub(longest.saturating_sub(1)));
+        found
+    }
+}
+
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(MASK)

@@ -9,7 +9,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use glovebox_core::{Artifact, Denial, Error, ErrorCode, InsidePath, Result, Secret, WORKSPACE_DIR};
+use glovebox_core::{
+    Artifact, Denial, Error, ErrorCode, InsidePath, Result, Secret, SecretScan, WORKSPACE_DIR, printable,
+};
 use glovebox_proto::{ArtifactQuery, FileEntry, Frame, FrameKind, path};
 use sha2::{Digest, Sha256};
 
@@ -154,9 +156,7 @@ struct Writing<'a> {
     place: PathBuf,
     hash: Sha256,
     bytes: u64,
-    secrets: &'a [&'a Secret],
-    /// The end of what was seen, as long as the longest secret less one, for secrets across two chunks.
-    seen: Vec<u8>,
+    scan: SecretScan<'a>,
     has_secret: bool,
     finished: bool,
 }
@@ -173,8 +173,7 @@ impl<'a> Writing<'a> {
             place,
             hash: Sha256::new(),
             bytes: 0,
-            secrets,
-            seen: Vec::new(),
+            scan: SecretScan::new(secrets.iter().copied()),
             has_secret: false,
             finished: false,
         })
@@ -184,12 +183,7 @@ impl<'a> Writing<'a> {
         self.bytes += bytes.len() as u64;
         self.hash.update(bytes);
         self.file.write_all(bytes)?;
-        if !self.secrets.is_empty() {
-            self.seen.extend_from_slice(bytes);
-            self.has_secret |= self.secrets.iter().any(|secret| secret.is_in(&self.seen));
-            let longest = self.secrets.iter().map(|secret| secret.expose().len()).max().unwrap_or(0);
-            self.seen.drain(..self.seen.len().saturating_sub(longest.saturating_sub(1)));
-        }
+        self.has_secret |= self.scan.finds_in(bytes);
         Ok(())
     }
 
@@ -217,10 +211,6 @@ fn safe_place(folder: &Path, path: &str, secrets: &[&Secret]) -> Option<PathBuf>
     let checked = InsidePath::absolute(&format!("/{path}")).ok()?;
     // A name that the check had to clean is not the name of a file that exists.
     (checked.as_str()[1..] == *path && !path.is_empty()).then(|| folder.join(path))
-}
-
-fn printable(path: &str) -> String {
-    path.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 #[cfg(test)]

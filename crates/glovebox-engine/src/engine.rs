@@ -208,7 +208,7 @@ impl Sandbox {
 
     /// What it did to its workspace so far.
     pub async fn changes(&self) -> Result<ChangeSet> {
-        self.engine.backend.changes(self.place.id, &[]).await
+        Ok(self.engine.backend.changes(self.place.id, &[], None).await?.names())
     }
 
     /// Ends it and waits until nothing of it is left.

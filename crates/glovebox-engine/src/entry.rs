@@ -1,21 +1,25 @@
 //! The entry of a run in the ledger, where there is one.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
-use glovebox_core::{Error, RunId, RunResult, Warning};
+use glovebox_core::{ChangeRecord, ContentKeeper, Error, RunId, RunResult, Secret, Warning};
 use glovebox_ledger::{KeptContent, KeptFile, Ledger, Recording};
+
+use crate::contents::{self, BlobKeeper};
 
 /// The id of a run, and the right to record it. Dropped without a word, the run is lost.
 pub(crate) struct Entry {
     pub(crate) run: RunId,
     recording: Option<Recording>,
+    ledger: Option<Ledger>,
 }
 
 impl Entry {
     /// Notes that a run is under way, which must come before its command starts.
     pub(crate) fn begin(ledger: Option<&Ledger>, if_lost: impl FnOnce(RunId) -> RunResult) -> Entry {
         let run = RunId::new();
-        Entry { run, recording: ledger.map(|ledger| ledger.begin(if_lost(run))) }
+        let recording = ledger.map(|ledger| ledger.begin(if_lost(run)));
+        Entry { run, recording, ledger: ledger.cloned() }
     }
 
     /// There was no run, because its command did not start. Gives the failure back.
@@ -26,8 +30,16 @@ impl Entry {
         error
     }
 
+    /// What keeps the contents of changed files, where the run is recorded.
+    pub(crate) fn keeper(&self, secrets: &[&Secret]) -> Option<Arc<dyn ContentKeeper>> {
+        let secrets = secrets.iter().copied().cloned().collect();
+        // Without a folder for blobs the run cannot be recorded either, and the result says so.
+        let blobs = self.ledger.as_ref()?.blobs().ok()?;
+        Some(Arc::new(BlobKeeper { blobs, secrets }))
+    }
+
     /// Writes the finished run. That it could not be written changes nothing but what the result says of it.
-    pub(crate) async fn finish(self, result: &mut RunResult) {
+    pub(crate) async fn finish(self, result: &mut RunResult, changes: &ChangeRecord) {
         let Some(recording) = self.recording else { return };
         result.recorded = true;
         let folder = result.artifacts_dir.as_deref().map(PathBuf::from).unwrap_or_default();
@@ -35,7 +47,7 @@ impl Entry {
             name: format!("artifacts/{}", artifact.path),
             content: KeptContent::Host(folder.join(&artifact.path)),
         });
-        let kept = kept.collect();
+        let kept = kept.chain(contents::kept_files(changes)).collect();
         if let Err(error) = recording.finish(result, kept).await {
             result.recorded = false;
             result.warnings.push(Warning::from(&error));

@@ -13,12 +13,14 @@
 //!
 //! Where to read first: `engine` makes sandboxes and runs, `run` drives one run from its start to its result, `following`
 //! sees one command through, `compile` is the step before it, `channel` speaks with the guest, `output` keeps head and
-//! tail of a stream, `artifacts` stores files, `entry` writes to the ledger. `toolchain` and `source` turn code in a language into commands.
+//! tail of a stream, `artifacts` stores files, `entry` writes to the ledger,
+//! `contents` brings changed files there. `toolchain` and `source` turn code in a language into commands.
 
 mod artifacts;
 mod begin;
 mod channel;
 mod compile;
+mod contents;
 mod engine;
 mod entry;
 mod following;
@@ -31,6 +33,7 @@ mod run;
 mod source;
 mod toolchain;
 
+pub use contents::CHANGE_RECORD;
 pub use engine::{Engine, Sandbox, remove_unfinished_programs};
 pub use request::{Capture, Event, FileContent, InputFile, RunRequest, Stdin, TerminalSize};
 pub use run::{Canceller, Run, TerminalHandle};

@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use glovebox_core::{
     ChangeSet, Command, CommandRecord, CompileRecord, Created, Ending, Evidence, Isolation, Label, LimitKind,
-    LimitsInForce, Outcome, OutputRecord, RunId, RunResult, SandboxId, Secret, Step, Usage, decide_outcome,
+    LimitsInForce, Outcome, OutputRecord, RunId, RunResult, SandboxId, Secret, Step, Usage, WorkspaceRecord,
+    decide_outcome,
 };
 use jiff::{Timestamp, Unit};
 
@@ -42,6 +43,7 @@ pub(crate) struct Seen {
 pub(crate) struct Asked {
     pub(crate) command: Command,
     pub(crate) labels: Vec<Label>,
+    pub(crate) workspace: Option<WorkspaceRecord>,
     pub(crate) timeout: Duration,
     pub(crate) output: u64,
 }
@@ -51,6 +53,7 @@ impl Asked {
         Asked {
             command: request.command.clone(),
             labels: request.labels.clone(),
+            workspace: workspace(request),
             timeout: request.spec.limits.timeout,
             output: request.spec.limits.output,
         }
@@ -83,6 +86,7 @@ pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunRes
         project: None,
         labels: labels(&asked.command, &asked.labels),
         command: record(&asked.command),
+        workspace: asked.workspace.clone(),
         compile: seen.compiled.map(|compiled| CompileRecord {
             argv: compiled.argv.iter().map(|word| mask(&asked.command, word)).collect(),
             // The end of the sandbox may have told more of the last step than was known when it was over.
@@ -120,6 +124,7 @@ pub(crate) fn if_lost(run: RunId, sandbox: SandboxId, backend: &str, request: &R
         project: None,
         labels: labels(&request.command, &request.labels),
         command: record(&request.command),
+        workspace: workspace(request),
         outcome: Outcome::Lost,
         step: Step::Run,
         compile: None,
@@ -159,6 +164,13 @@ fn rounded(time: Timestamp) -> Timestamp {
     time.round(Unit::Millisecond).unwrap_or(time)
 }
 
+/// The host's folder under the working directory, as it is recorded.
+fn workspace(request: &RunRequest) -> Option<WorkspaceRecord> {
+    let workspace = request.spec.workspace.as_ref()?;
+    let path = mask(&request.command, &workspace.source.display().to_string());
+    Some(WorkspaceRecord { path, mode: workspace.mode })
+}
+
 /// What there was no room for at the end of a step, if anything.
 pub(crate) fn what_was_full(evidence: &Evidence, watched: Option<LimitKind>) -> Option<LimitKind> {
     match evidence.store {
@@ -170,10 +182,8 @@ pub(crate) fn what_was_full(evidence: &Evidence, watched: Option<LimitKind>) -> 
 
 /// Masks secrets in names that the program chose.
 fn mask_names(command: &Command, seen: &mut Seen) {
-    let ChangeSet { added, modified, deleted, .. } = &mut seen.changes;
-    let denied = seen.kept.denials.iter_mut().map(|denial| &mut denial.target);
-    for name in added.iter_mut().chain(modified).chain(deleted).chain(denied) {
-        *name = mask(command, name);
+    for denial in &mut seen.kept.denials {
+        denial.target = mask(command, &denial.target);
     }
 }
 

@@ -17,7 +17,7 @@ use std::{
 };
 
 use glovebox_core::{
-    Backend, ChangeSet, CompileRecord, Created, Denial, Error, ErrorCode, Evidence, GivenFile, Result, RunId,
+    Backend, ChangeRecord, CompileRecord, Created, Denial, Error, ErrorCode, Evidence, GivenFile, Result, RunId,
     RunResult, SandboxId, Step,
 };
 use jiff::Timestamp;
@@ -33,6 +33,7 @@ use crate::{
     begin::{self, Begun},
     channel::{Channel, Receiving, Sending},
     compile::{Before, Compiling, Fetched},
+    contents,
     engine::{Engine, Guard},
     entry::Entry,
     following::Following,
@@ -243,8 +244,9 @@ impl Driver {
         };
         let collected = collected?;
         // Where there is no result, the entry has been dropped, and the run is lost.
-        let (mut result, entry) = self.finish(duration, evidence.unwrap_or_else(Evidence::unknown), collected);
-        entry.finish(&mut result).await;
+        let finished = self.finish(duration, evidence.unwrap_or_else(Evidence::unknown), collected);
+        let Finished { mut result, changes, entry } = finished;
+        entry.finish(&mut result, &changes).await;
         Ok(result)
     }
 
@@ -349,19 +351,22 @@ impl Driver {
 
     /// Collects changes and artifacts of a run that ended while its guest lives.
     async fn collect(&self, collected: &mut Collected) -> Result<()> {
-        collected.changes = self.place.backend.changes(self.place.id, &self.given).await?;
-        let has_outputs = collected.changes.added.iter().any(|path| path.starts_with("outputs/"));
+        let keeper = self.entry.keeper(&self.asked.secrets());
+        collected.changes = self.place.backend.changes(self.place.id, &self.given, keeper).await?;
+        let changes = &collected.changes.changes;
+        let has_outputs = changes.iter().any(|change| change.path.starts_with("outputs/") && change.after.is_some());
         if !has_outputs && self.request.artifacts.is_empty() {
             return Ok(());
         }
         let folder = self.engine.artifact_dir(self.entry.run);
         let query = Query::artifacts(&self.request.artifacts, self.place.disk);
         artifacts::collect(&self.place.channel, query, &folder, &self.asked.secrets(), &mut collected.kept).await?;
-        collected.kept.note_left_out(&collected.changes.added);
+        collected.kept.note_left_out(&collected.changes.names().added);
         Ok(())
     }
 
-    fn finish(self, duration: Duration, evidence: Evidence, collected: Collected) -> (RunResult, Entry) {
+    fn finish(self, duration: Duration, evidence: Evidence, mut collected: Collected) -> Finished {
+        contents::mask_names(&mut collected.changes, &self.asked.secrets());
         let identity = Identity {
             run: self.entry.run,
             sandbox: self.place.id,
@@ -383,20 +388,27 @@ impl Driver {
             ending,
             kills_before: if step == Step::Run { self.kills_before } else { 0 },
             evidence,
-            changes: collected.changes,
+            changes: collected.changes.names(),
             kept: collected.kept,
             artifacts_dir: self.engine.artifact_dir(self.entry.run),
             watched,
         };
-        (result::make(&identity, &self.asked, seen), self.entry)
+        Finished { result: result::make(&identity, &self.asked, seen), changes: collected.changes, entry: self.entry }
     }
 }
 
 /// What is collected from a sandbox before it ends.
 #[derive(Default)]
 struct Collected {
-    changes: ChangeSet,
+    changes: ChangeRecord,
     kept: artifacts::Kept,
+}
+
+/// A run that is over, before it is recorded.
+struct Finished {
+    result: RunResult,
+    changes: ChangeRecord,
+    entry: Entry,
 }
 
 /// Waits until the caller cancels, or drops the run.

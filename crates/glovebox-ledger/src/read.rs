@@ -6,7 +6,9 @@ use std::{
     io::{Cursor, Read},
 };
 
-use glovebox_core::{Error, ErrorCode, Outcome, OutputRecord, Result, RunId, SandboxId, Usage};
+use glovebox_core::{
+    Error, ErrorCode, Outcome, OutputRecord, Result, RunId, SandboxId, Usage, WorkspaceMode, WorkspaceRecord,
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sqlx::{query_as, query_scalar};
@@ -27,6 +29,8 @@ pub struct Filter {
     pub labels: BTreeMap<String, String>,
     /// Only runs that started at this time or later.
     pub since: Option<Timestamp>,
+    /// Only runs with this folder of the host under their working directory, writes staying inside.
+    pub workspace: Option<String>,
     /// Only runs before this one, for the next page.
     pub before: Option<RunId>,
     /// At most so many.
@@ -35,7 +39,7 @@ pub struct Filter {
 
 impl Default for Filter {
     fn default() -> Self {
-        Filter { outcome: None, labels: BTreeMap::new(), since: None, before: None, limit: 50 }
+        Filter { outcome: None, labels: BTreeMap::new(), since: None, workspace: None, before: None, limit: 50 }
     }
 }
 
@@ -56,6 +60,9 @@ pub struct Summary {
     pub labels: BTreeMap<String, String>,
     /// What ran.
     pub command: ListedCommand,
+    /// The host's folder under the working directory, if any.
+    #[serde(default)]
+    pub workspace: Option<WorkspaceRecord>,
     /// How it ended; nothing while it is under way.
     pub outcome: Option<Outcome>,
     /// When it started.
@@ -130,12 +137,14 @@ impl Ledger {
             "SELECT document FROM runs WHERE (?1 IS NULL OR run < ?1) AND (?2 IS NULL OR outcome = ?2) \
              AND (?3 IS NULL OR started_at >= ?3) AND NOT EXISTS (SELECT 1 FROM json_each(?4) AS wanted \
              WHERE NOT EXISTS (SELECT 1 FROM json_each(document, '$.labels') AS has WHERE has.key = wanted.key \
-             AND has.value = wanted.value)) ORDER BY run DESC LIMIT ?5",
+             AND has.value = wanted.value)) AND (?5 IS NULL OR (json_extract(document, '$.workspace.path') = ?5 \
+             AND json_extract(document, '$.workspace.mode') = 'overlay')) ORDER BY run DESC LIMIT ?6",
         )
         .bind(filter.before.map(|run| run.to_string()))
         .bind(filter.outcome.as_deref())
         .bind(filter.since.map(Timestamp::as_microsecond))
         .bind(labels)
+        .bind(filter.workspace.as_deref())
         .bind(i64::from(filter.limit) + 1)
         .fetch_all(connection.get()?)
         .await
@@ -277,6 +286,10 @@ impl Filter {
             && self.labels.iter().all(|(key, value)| run.labels.get(key) == Some(value))
             && self.since.is_none_or(|since| run.started_at >= since)
             && self.before.is_none_or(|before| run.run < before)
+            && self.workspace.as_ref().is_none_or(|path| {
+                let overlay = |at: &WorkspaceRecord| at.path == *path && at.mode == WorkspaceMode::Overlay;
+                run.workspace.as_ref().is_some_and(overlay)
+            })
     }
 }
 

@@ -13,9 +13,9 @@ use std::{
 
 use async_trait::async_trait;
 use glovebox_core::{
-    Access, Backend, ChangeSet, Created, Enforcement, Error, ErrorCode, Evidence, Features, Found, GivenFile,
-    GuestStream, Isolation, Layer, LimitKind, LimitsInForce, Network, Result, SandboxId, SandboxSpec, StoreUse, Usage,
-    WORKING_DIR, WorkspaceMode,
+    Access, Backend, ChangeRecord, ContentKeeper, Created, Enforcement, Error, ErrorCode, Evidence, Features, Found,
+    GivenFile, GuestStream, Isolation, Layer, LimitKind, LimitsInForce, Network, Result, SandboxId, SandboxSpec,
+    StoreUse, Usage, WORKING_DIR, WorkspaceMode,
 };
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::net::UnixStream;
@@ -245,7 +245,12 @@ impl Backend for NativeBackend {
         Ok(evidence(counted, seen))
     }
 
-    async fn changes(&self, id: SandboxId, given: &[GivenFile]) -> Result<ChangeSet> {
+    async fn changes(
+        &self,
+        id: SandboxId,
+        given: &[GivenFile],
+        keeper: Option<Arc<dyn ContentKeeper>>,
+    ) -> Result<ChangeRecord> {
         let (store, layers) = {
             let all = self.held();
             let held = all.get(&id).ok_or_else(|| gone(id))?;
@@ -253,12 +258,12 @@ impl Backend for NativeBackend {
             (made.store.try_clone().map_err(host_io)?, held.layers.clone())
         };
         if changes::is_untouched(store.as_fd(), &layers) {
-            return Ok(ChangeSet::default());
+            return Ok(ChangeRecord::default());
         }
         // How long this takes is up to what ran inside, so it must not hold up other sandboxes.
         let (given, stop) = (given.to_vec(), StopOnDrop::default());
         let stopped = stop.0.clone();
-        let walk = move || changes::collect(store.as_fd(), &layers, &given, &stopped);
+        let walk = move || changes::collect(store.as_fd(), &layers, &given, keeper.as_deref(), &stopped);
         let collected = tokio::task::spawn_blocking(walk).await;
         collected.map_err(|error| host_io(io::Error::other(error)))?.map_err(host_io)
     }

@@ -9,27 +9,34 @@
 //! folder that used to be at this path. As long as the last two are the same, only `upper` needs to be read, never the
 //! whole tree.
 //!
+//! Each change carries what was there and what is there now. Whoever asked may want the contents too; then both files
+//! are handed to a keeper as they are found. A file of the host that changed after the sandbox was made was not what the
+//! sandbox saw, and is marked.
+//!
 //! This runs on the host, as root, over names that hostile code chose. Every step is one name below an open folder,
-//! no link is ever followed, nothing but folders and regular files is opened, and the number of entries is bounded.
+//! no link is ever followed, nothing but folders and regular files is opened, and entries, bytes and time are bounded.
 
+mod content;
 mod folder;
 
 use std::{
     collections::BTreeSet,
-    ffi::{CStr, CString},
     io,
     os::fd::{BorrowedFd, OwnedFd},
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use glovebox_core::{ChangeSet, Error, ErrorCode, GivenFile, Result as CoreResult};
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use glovebox_core::{
+    Change, ChangeRecord, ContentKeeper, Error, ErrorCode, FileKind, GivenFile, Obstacle, Result as CoreResult,
+};
+use rustix::fs::{FileType, Mode, OFlags, Stat, Timespec};
 
 use crate::{plan::Plan, standing::Standing};
 
+use content::Contents;
 use folder::{
-    attribute, differ_in_content, entries, is_empty, is_folder, is_whiteout, join, look, open_bytes, open_folder,
-    open_here, open_path,
+    Entry, attribute, differ_in_content, entries, is_empty, is_folder, is_whiteout, join, look, open_bytes,
+    open_folder, open_here, open_path,
 };
 
 const MOST: usize = 100_000;
@@ -47,6 +54,8 @@ pub(crate) struct Layers {
     marks: MarkNames,
     /// Places of mounts below `/workspace`: they were made by us, and what is in them belongs to others.
     mounts: BTreeSet<String>,
+    /// When the sandbox was made, as the host's clock said.
+    made: Timespec,
 }
 
 /// The attributes in which overlayfs keeps what it knows of a folder. Only one kind counts: the other could have been
@@ -81,11 +90,9 @@ impl Layers {
     /// The layers of a planned sandbox.
     pub(crate) fn of(plan: &Plan) -> CoreResult<Self> {
         let mounts = plan.mounts.iter().filter_map(|mount| mount.target.strip_prefix("/workspace/"));
-        Ok(Layers {
-            working: Working::of(plan)?,
-            marks: MarkNames::of_caller(),
-            mounts: mounts.map(str::to_owned).collect(),
-        })
+        let made = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        let mounts = mounts.map(str::to_owned).collect();
+        Ok(Layers { working: Working::of(plan)?, marks: MarkNames::of_caller(), mounts, made })
     }
 }
 
@@ -108,27 +115,28 @@ pub(crate) fn collect(
     store: BorrowedFd<'_>,
     layers: &Layers,
     given: &[GivenFile],
+    keeper: Option<&dyn ContentKeeper>,
     stop: &AtomicBool,
-) -> io::Result<ChangeSet> {
+) -> io::Result<ChangeRecord> {
     let mut walk = Walk {
         root: None,
-        marks: layers.marks,
-        mounts: &layers.mounts,
+        layers,
         given,
         stop,
-        changes: ChangeSet::default(),
+        record: ChangeRecord::default(),
+        contents: Contents::new(keeper),
         left: MOST,
         path_bytes: MOST_PATH_BYTES,
         compared: MOST_COMPARED,
     };
     // Root inside can move even these folders away; then there is nothing in them.
     if let Ok(outputs) = open_path(store, "workspace/outputs") {
-        walk.added_below(&outputs, "outputs", 0)?;
+        walk.all_below(&outputs, "outputs", 0, Side::Added)?;
     }
     match &layers.working {
         Working::Fresh => {
             if let Ok(folder) = open_path(store, "workspace/agent_workspace") {
-                walk.added_below(&folder, "agent_workspace", 0)?;
+                walk.all_below(&folder, "agent_workspace", 0, Side::Added)?;
             }
         }
         Working::Overlay(lower) => {
@@ -138,13 +146,9 @@ pub(crate) fn collect(
         }
         Working::Direct => {}
     }
-    let ChangeSet { added, modified, deleted, truncated } = &mut walk.changes;
-    for list in [added, modified, deleted] {
-        list.sort_unstable();
-        list.dedup();
-    }
-    *truncated |= walk.left == 0;
-    Ok(walk.changes)
+    walk.record.truncated |= walk.left == 0;
+    walk.record.sort();
+    Ok(walk.record)
 }
 
 /// Whether nothing was written below `/workspace` at all: the usual case of a short run, told by three looks.
@@ -165,29 +169,30 @@ enum Same {
     No,
 }
 
+/// Whether everything below a folder came or went.
+#[derive(Clone, Copy)]
+enum Side {
+    Added,
+    Deleted,
+}
+
 struct Walk<'a> {
-    marks: MarkNames,
-    mounts: &'a BTreeSet<String>,
+    layers: &'a Layers,
     given: &'a [GivenFile],
     /// The root of the lower layer, which absolute redirects count from.
     root: Option<OwnedFd>,
     /// Set when nobody wants the result any more.
     stop: &'a AtomicBool,
-    changes: ChangeSet,
+    record: ChangeRecord,
+    contents: Contents<'a>,
     left: usize,
     path_bytes: usize,
     compared: u64,
 }
 
-enum Kind {
-    Added,
-    Modified,
-    Deleted,
-}
-
 impl Walk<'_> {
-    fn note(&mut self, kind: Kind, path: &str) {
-        if self.left == 0 || self.mounts.contains(path) {
+    fn note(&mut self, path: &str, before: Option<Entry<'_>>, after: Option<Entry<'_>>) {
+        if self.left == 0 || self.layers.mounts.contains(path) {
             return;
         }
         if path.len() > self.path_bytes || self.stop.load(Ordering::Relaxed) {
@@ -196,12 +201,24 @@ impl Walk<'_> {
         }
         self.path_bytes -= path.len();
         self.left -= 1;
-        let list = match kind {
-            Kind::Added => &mut self.changes.added,
-            Kind::Modified => &mut self.changes.modified,
-            Kind::Deleted => &mut self.changes.deleted,
+        let meanwhile = before.is_some_and(|entry| !is_folder(entry.stat) && self.is_younger(entry.stat));
+        let before = before.map(|entry| self.contents.state(entry));
+        let after = after.map(|entry| self.contents.state(entry));
+        // This character stands for bytes that are no text. A name that really holds it is rare enough.
+        let odd = |text: &str| text.contains(char::REPLACEMENT_CHARACTER);
+        let odd_target = after.iter().any(|state| matches!(&state.kind, FileKind::Symlink { target } if odd(target)));
+        let obstacle = match (odd(path) || odd_target, meanwhile) {
+            (true, _) => Some(Obstacle::NameNotUtf8),
+            (false, true) => Some(Obstacle::ChangedMeanwhile),
+            (false, false) => None,
         };
-        list.push(path.to_owned());
+        self.record.changes.push(Change { path: path.to_owned(), before, after, obstacle });
+    }
+
+    /// Whether a file of the host changed after the sandbox was made.
+    fn is_younger(&self, stat: &Stat) -> bool {
+        let made = &self.layers.made;
+        (stat.st_ctime, stat.st_ctime_nsec as i64) > (made.tv_sec, made.tv_nsec)
     }
 
     /// Whether a file is one that was copied in, and still as it was.
@@ -211,33 +228,31 @@ impl Walk<'_> {
         self.given.iter().filter(|given| given.path == path).any(|given| same(&given))
     }
 
-    /// Everything below a folder is new.
-    fn added_below(&mut self, folder: &OwnedFd, path: &str, depth: usize) -> io::Result<()> {
-        self.all_below(folder, path, depth, || Kind::Added)
-    }
-
-    fn all_below(&mut self, folder: &OwnedFd, path: &str, depth: usize, kind: fn() -> Kind) -> io::Result<()> {
+    /// Everything below a folder came, or went.
+    fn all_below(&mut self, folder: &OwnedFd, path: &str, depth: usize, side: Side) -> io::Result<()> {
         for (name, stat) in entries(folder)? {
             if self.left == 0 {
                 return Ok(());
             }
             let below = join(path, &name);
-            match (is_folder(&stat), depth < DEEPEST) {
-                (true, true) => {
-                    // What lives inside may still move things about; a folder that is gone has no changes.
-                    let Ok(inner) = open_folder(folder, &name) else { continue };
-                    if is_empty(&inner) {
-                        self.note(kind(), &below);
-                    } else {
-                        self.all_below(&inner, &below, depth + 1, kind)?;
-                    }
-                }
-                (true, false) => {
-                    self.changes.truncated = true;
-                    self.note(kind(), &below);
-                }
-                _ if self.is_as_given(&below, &stat) => {}
-                _ => self.note(kind(), &below),
+            let noted = self.record.changes.len();
+            let mut counts = true;
+            if is_folder(&stat) && depth < DEEPEST {
+                // What lives inside may still move things about; a folder that is gone has no changes.
+                let Ok(inner) = open_folder(folder, &name) else { continue };
+                self.all_below(&inner, &below, depth + 1, side)?;
+                // A folder that only holds what we put there is none of the program's.
+                counts = self.record.changes.len() > noted || is_empty(&inner);
+            } else if is_folder(&stat) {
+                self.record.truncated = true;
+            } else {
+                counts = !self.is_as_given(&below, &stat);
+            }
+            let entry = Some(Entry { folder, name: &name, stat: &stat });
+            match side {
+                _ if !counts => {}
+                Side::Added => self.note(&below, None, entry),
+                Side::Deleted => self.note(&below, entry, None),
             }
         }
         Ok(())
@@ -254,186 +269,172 @@ impl Walk<'_> {
         depth: usize,
     ) -> io::Result<()> {
         if depth >= DEEPEST || self.left == 0 {
-            self.changes.truncated = true;
+            self.record.truncated = true;
             return Ok(());
         }
-        let written = upper.map(entries).transpose()?.unwrap_or_default();
         let mut seen = BTreeSet::new();
-        for (name, stat) in &written {
-            seen.insert(name.clone());
-            self.compare_entry(upper, source, before, (name, stat), (path, depth))?;
+        if let Some(upper) = upper {
+            for (name, stat) in entries(upper)? {
+                let entry = Entry { folder: upper, name: &name, stat: &stat };
+                self.compare_written(entry, source, before, (path, depth))?;
+                seen.insert(name);
+            }
         }
         if same == Same::Yes {
             return Ok(());
         }
-        for (name, stat) in source.map(entries).transpose()?.unwrap_or_default() {
-            if seen.insert(name.clone()) {
-                self.compare_shining(source, before, (&name, &stat), (path, depth))?;
+        if let Some(source) = source {
+            for (name, stat) in entries(source)? {
+                if seen.insert(name.clone()) {
+                    let entry = Entry { folder: source, name: &name, stat: &stat };
+                    self.compare_shining(entry, before, (path, depth))?;
+                }
             }
         }
-        for (name, stat) in before.map(entries).transpose()?.unwrap_or_default() {
-            if !seen.contains(&name)
-                && let Some(before) = before
-            {
-                self.deleted(before, &name, &stat, &join(path, &name), depth)?;
+        if let Some(before) = before {
+            for (name, stat) in entries(before)? {
+                if !seen.contains(&name) {
+                    let entry = Entry { folder: before, name: &name, stat: &stat };
+                    self.deleted(entry, &join(path, &name), depth)?;
+                }
             }
         }
         Ok(())
     }
 
     /// An entry that the upper layer holds.
-    fn compare_entry(
+    fn compare_written(
         &mut self,
-        upper: Option<&OwnedFd>,
+        entry: Entry<'_>,
         source: Option<&OwnedFd>,
         before: Option<&OwnedFd>,
-        (name, stat): (&CString, &Stat),
         (path, depth): (&str, usize),
     ) -> io::Result<()> {
-        let Some(upper) = upper else { return Ok(()) };
-        let below = join(path, name);
-        let old = before.and_then(|folder| look(folder, name));
-        if is_whiteout(stat) {
-            return match (before, old) {
-                (Some(before), Some(old)) => self.deleted(before, name, &old, &below, depth),
-                _ => Ok(()),
-            };
+        let below = join(path, entry.name);
+        let old_stat = before.and_then(|folder| look(folder, entry.name));
+        let old = before.zip(old_stat.as_ref()).map(|(folder, stat)| Entry { folder, name: entry.name, stat });
+        if is_whiteout(entry.stat) {
+            return old.map_or(Ok(()), |old| self.deleted(old, &below, depth));
         }
-        if !is_folder(stat) {
-            return self.compare_file(upper, name, stat, before, &below, depth);
+        if !is_folder(entry.stat) {
+            return self.compare_file(entry, old, &below, depth);
         }
-        let Ok(inner) = open_folder(upper, name) else { return Ok(()) };
+        let Ok(inner) = open_folder(entry.folder, entry.name) else { return Ok(()) };
         let (source, same) = match self.layer_marks(&inner, source)? {
-            Marks::None => (source.and_then(|folder| open_folder(folder, name).ok()), Same::Yes),
+            Marks::None => (source.and_then(|folder| open_folder(folder, entry.name).ok()), Same::Yes),
             Marks::Opaque => (None, Same::No),
             Marks::Redirect(elsewhere) => (elsewhere, Same::No),
         };
-        let old_folder = before.filter(|_| old.is_some_and(|old| is_folder(&old)));
-        let old_folder = old_folder.and_then(|folder| open_folder(folder, name).ok());
-        if old_folder.is_none() {
-            self.replaced(before, name, old.as_ref(), &below, depth)?;
-        }
-        let same = if old_folder.is_some() && source.is_some() { same } else { Same::No };
-        if old_folder.is_none() && source.is_none() && is_empty(&inner) {
-            self.note(Kind::Added, &below);
-        }
-        self.compare(Some(&inner), source.as_ref(), old_folder.as_ref(), same, &below, depth + 1)
+        self.compare_folder(entry, (Some(&inner), source.as_ref(), same), old, &below, depth)
     }
 
     /// An entry that shines through from a lower folder which used to lie elsewhere.
     fn compare_shining(
         &mut self,
-        source: Option<&OwnedFd>,
+        entry: Entry<'_>,
         before: Option<&OwnedFd>,
-        (name, stat): (&CString, &Stat),
         (path, depth): (&str, usize),
     ) -> io::Result<()> {
-        let Some(source) = source else { return Ok(()) };
-        let below = join(path, name);
-        if !is_folder(stat) {
-            return self.compare_file(source, name, stat, before, &below, depth);
+        let below = join(path, entry.name);
+        let old_stat = before.and_then(|folder| look(folder, entry.name));
+        let old = before.zip(old_stat.as_ref()).map(|(folder, stat)| Entry { folder, name: entry.name, stat });
+        if !is_folder(entry.stat) {
+            return self.compare_file(entry, old, &below, depth);
         }
-        let old = before.and_then(|folder| look(folder, name));
-        let Ok(inner) = open_folder(source, name) else { return Ok(()) };
-        let old_folder = match (before, &old) {
-            (Some(folder), Some(old)) if is_folder(old) => open_folder(folder, name).ok(),
-            _ => None,
-        };
-        if old_folder.is_none() {
-            self.replaced(before, name, old.as_ref(), &below, depth)?;
-            if is_empty(&inner) {
-                self.note(Kind::Added, &below);
-            }
-        }
-        self.compare(None, Some(&inner), old_folder.as_ref(), Same::No, &below, depth + 1)
+        let Ok(inner) = open_folder(entry.folder, entry.name) else { return Ok(()) };
+        self.compare_folder(entry, (None, Some(&inner), Same::No), old, &below, depth)
     }
 
-    fn compare_file(
+    /// A folder, of which `upper` and `source` are what it shows, and `old` is what used to be there.
+    fn compare_folder(
         &mut self,
-        folder: &OwnedFd,
-        name: &CStr,
-        stat: &Stat,
-        before: Option<&OwnedFd>,
+        entry: Entry<'_>,
+        (upper, source, same): (Option<&OwnedFd>, Option<&OwnedFd>, Same),
+        old: Option<Entry<'_>>,
         path: &str,
         depth: usize,
     ) -> io::Result<()> {
-        if self.is_as_given(path, stat) {
-            return Ok(());
-        }
-        let old = before.and_then(|before| Some((before, look(before, name)?)));
-        match old {
-            None => self.note(Kind::Added, path),
-            Some((before, old)) if is_folder(&old) => {
-                self.deleted(before, name, &old, path, depth)?;
-                self.note(Kind::Added, path);
+        let noted = self.record.changes.len();
+        let old_folder = old.filter(|old| is_folder(old.stat));
+        let opened = old_folder.and_then(|old| open_folder(old.folder, old.name).ok());
+        let same = if opened.is_some() && source.is_some() { same } else { Same::No };
+        self.compare(upper, source, opened.as_ref(), same, path, depth + 1)?;
+        match old_folder {
+            Some(old_folder) if old_folder.stat.st_mode != entry.stat.st_mode => {
+                self.note(path, Some(old_folder), Some(entry));
             }
-            Some((before, old)) => {
-                if self.differs(folder, stat, before, &old, name) {
-                    self.note(Kind::Modified, path);
+            Some(_) => {}
+            // As above, a folder that only holds what we put there does not count.
+            None => {
+                let holds_nothing = [upper, source].into_iter().flatten().all(is_empty);
+                if old.is_some() || holds_nothing || self.record.changes.len() > noted {
+                    self.note(path, old, Some(entry));
                 }
             }
         }
         Ok(())
     }
 
+    fn compare_file(&mut self, new: Entry<'_>, old: Option<Entry<'_>>, path: &str, depth: usize) -> io::Result<()> {
+        if self.is_as_given(path, new.stat) {
+            return Ok(());
+        }
+        match old {
+            Some(folder) if is_folder(folder.stat) => {
+                self.deleted_below(folder, path, depth)?;
+                self.note(path, old, Some(new));
+            }
+            Some(file) if !self.differ(new, file) => {}
+            _ => self.note(path, old, Some(new)),
+        }
+        Ok(())
+    }
+
     /// Whether a file is really another than before: kind, mode, size or content. What cannot be read any more is.
-    fn differs(&mut self, folder: &OwnedFd, stat: &Stat, before: &OwnedFd, old: &Stat, name: &CStr) -> bool {
-        if stat.st_mode != old.st_mode || stat.st_size != old.st_size {
+    fn differ(&mut self, new: Entry<'_>, old: Entry<'_>) -> bool {
+        if new.stat.st_mode != old.stat.st_mode || new.stat.st_size != old.stat.st_size {
             return true;
         }
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile if stat.st_size as u64 > self.compared => true,
+        let bytes = new.stat.st_size as u64;
+        match FileType::from_raw_mode(new.stat.st_mode) {
+            FileType::RegularFile if bytes > self.compared => true,
             FileType::RegularFile => {
-                self.compared -= stat.st_size as u64;
-                let open = |folder| open_here(folder, name, OFlags::RDONLY | OFlags::NONBLOCK);
-                match (open(folder), open(before)) {
+                self.compared -= bytes;
+                let open = |entry: Entry<'_>| open_here(entry.folder, entry.name, OFlags::RDONLY | OFlags::NONBLOCK);
+                match (open(new), open(old)) {
                     (Ok(new), Ok(old)) => differ_in_content(&new, &old).unwrap_or(true),
                     _ => true,
                 }
             }
             FileType::Symlink => {
-                let target = |folder: &OwnedFd| rustix::fs::readlinkat(folder, name, Vec::new()).ok();
-                target(folder) != target(before)
+                let target = |entry: Entry<'_>| rustix::fs::readlinkat(entry.folder, entry.name, Vec::new()).ok();
+                target(new) != target(old)
             }
             _ => false,
         }
     }
 
-    /// A file that was in the way of a folder is gone.
-    fn replaced(
-        &mut self,
-        before: Option<&OwnedFd>,
-        name: &CStr,
-        old: Option<&Stat>,
-        path: &str,
-        depth: usize,
-    ) -> io::Result<()> {
-        match (before, old) {
-            (Some(before), Some(old)) => self.deleted(before, name, old, path, depth),
+    fn deleted(&mut self, old: Entry<'_>, path: &str, depth: usize) -> io::Result<()> {
+        self.deleted_below(old, path, depth)?;
+        self.note(path, Some(old), None);
+        Ok(())
+    }
+
+    /// What was in a folder is gone; a file has nothing in it.
+    fn deleted_below(&mut self, old: Entry<'_>, path: &str, depth: usize) -> io::Result<()> {
+        match open_folder(old.folder, old.name) {
+            Ok(folder) if is_folder(old.stat) => self.all_below(&folder, path, depth + 1, Side::Deleted),
             _ => Ok(()),
         }
     }
 
-    fn deleted(&mut self, before: &OwnedFd, name: &CStr, old: &Stat, path: &str, depth: usize) -> io::Result<()> {
-        if !is_folder(old) {
-            self.note(Kind::Deleted, path);
-            return Ok(());
-        }
-        let Ok(folder) = open_folder(before, name) else { return Ok(()) };
-        if is_empty(&folder) {
-            self.note(Kind::Deleted, path);
-            return Ok(());
-        }
-        self.all_below(&folder, path, depth + 1, || Kind::Deleted)
-    }
-
     /// What overlayfs wrote on a folder of the upper layer.
     fn layer_marks(&self, folder: &OwnedFd, parent_source: Option<&OwnedFd>) -> io::Result<Marks> {
-        if let Some(redirect) = attribute(folder, self.marks.redirect)? {
+        if let Some(redirect) = attribute(folder, self.layers.marks.redirect)? {
             let start = if redirect.starts_with(b"/") { self.root.as_ref() } else { parent_source };
             return Ok(Marks::Redirect(start.and_then(|start| open_bytes(start, &redirect))));
         }
-        match attribute(folder, self.marks.opaque)?.as_deref() {
+        match attribute(folder, self.layers.marks.opaque)?.as_deref() {
             Some(b"y") => Ok(Marks::Opaque),
             _ => Ok(Marks::None),
         }

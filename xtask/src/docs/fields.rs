@@ -9,15 +9,16 @@ use super::Page;
 use crate::tree;
 
 /// The types that make up the result: the heading, the file, the type, and a word about it.
-const PARTS: [(&str, &str, &str, &str); 11] = [
+const PARTS: [(&str, &str, &str, &str); 12] = [
     ("The document", "result.rs", "RunResult", "One object for each run."),
     ("command", "result.rs", "CommandRecord", "Values of secrets are masked."),
+    ("workspace", "result.rs", "WorkspaceRecord", "With `overlay`, [`apply`](cli.md) brings the changes there."),
     ("compile", "result.rs", "CompileRecord", "Only for languages that are compiled before they run; else null."),
     ("stdout and stderr", "result.rs", "OutputRecord", "A stream past its limit keeps its head and its tail."),
     ("usage", "evidence.rs", "Usage", "Counted by the host's kernel; nothing here is the guest's word."),
     ("limits", "limits.rs", "LimitsInForce", "What was really in force."),
     ("isolation", "isolation.rs", "Isolation", "The names are those of the [layers](layers.md)."),
-    ("changes", "evidence.rs", "ChangeSet", "Paths below `/workspace`, sorted."),
+    ("changes", "change.rs", "ChangeSet", "Paths below `/workspace`, sorted."),
     ("artifacts", "result.rs", "Artifact", "One object for each file that was kept."),
     ("denials", "result.rs", "Denial", "One object for each thing that the policy refused."),
     ("warnings", "result.rs", "Warning", "The codes are those of the [errors](errors.md)."),

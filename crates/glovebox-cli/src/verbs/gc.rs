@@ -1,15 +1,22 @@
-//! `glovebox gc`: removes what dead processes left.
+//! `glovebox gc`: removes what dead processes left, and mends folders in which they applied changes.
 
 use glovebox_core::Result;
 use glovebox_ledger::Ledger;
 use glovebox_native::NativeBackend;
 use serde_json::json;
 
-use super::{data_dir, require_native, runtime};
+use super::{apply, data_dir, require_native, runtime};
 use crate::{args::Globals, flags::Flags, report};
 
 pub(crate) fn execute(globals: &Globals, flags: &Flags) -> Result<u8> {
     require_native(&globals.backend, flags)?;
+    let (mut mended, mut not_mended) = (Vec::new(), Vec::new());
+    for (folder, how) in glovebox_changes::mend_all(&apply::applies(&data_dir(globals)))? {
+        match how {
+            Ok(how) => mended.push((folder, how)),
+            Err(error) => not_mended.push((folder, error)),
+        }
+    }
     let mut removed = NativeBackend::collect_garbage_now()?;
     removed.extend(glovebox_engine::remove_unfinished_programs(&data_dir(globals))?);
     match runtime()?.block_on(Ledger::below(data_dir(globals)).sweep())? {
@@ -17,11 +24,21 @@ pub(crate) fn execute(globals: &Globals, flags: &Flags) -> Result<u8> {
         blobs => removed.push(format!("{blobs} unfinished blobs")),
     }
     if globals.json {
-        report::document(&json!({ "removed": removed }))?;
-    } else if removed.is_empty() {
+        report::document(&json!({
+            "removed": removed,
+            "mended": mended.iter().map(|(folder, _)| folder).collect::<Vec<_>>(),
+            "not_mended": not_mended.iter().map(|(folder, _)| folder).collect::<Vec<_>>(),
+        }))?;
+    } else if removed.is_empty() && mended.is_empty() {
         report::print("nothing to remove\n")?;
     } else {
-        report::print(&removed.iter().map(|what| format!("removed {what}\n")).collect::<String>())?;
+        let removed = removed.iter().map(|what| format!("removed {what}\n"));
+        let mended = mended.iter().map(|(folder, how)| format!("{}\n", apply::mended_line(folder, *how)));
+        report::print(&removed.chain(mended).collect::<String>())?;
     }
-    Ok(0)
+    for (_, error) in &not_mended {
+        report::say(&format!("error: {} [{}]", error.message, error.code));
+        report::say(&format!("hint: {}", error.hint.as_deref().unwrap_or("look at the folder")));
+    }
+    Ok(not_mended.first().map_or(0, |(_, error)| error.code.exit_code()))
 }

@@ -1,5 +1,7 @@
 //! One file for each verb.
 
+pub(crate) mod apply;
+pub(crate) mod changes;
 pub(crate) mod completions;
 pub(crate) mod gc;
 pub(crate) mod man;

@@ -2,7 +2,9 @@
 
 use std::{ffi::OsString, io::IsTerminal, mem::ManuallyDrop, path::Path, pin::pin, sync::Arc, time::Duration};
 
-use glovebox_core::{Error, ErrorCode, Language, Network, Outcome, Result, RunResult, SandboxSpec, Step};
+use glovebox_core::{
+    ChangeSet, Error, ErrorCode, Language, Network, Outcome, Result, RunResult, SandboxSpec, Step, WorkspaceMode,
+};
 use glovebox_engine::{Engine, Event, Run, RunRequest};
 use glovebox_ledger::Ledger;
 use glovebox_native::NativeBackend;
@@ -62,6 +64,7 @@ pub(crate) fn execute(
         report::document(&result)?;
     } else {
         report::run(&result, &spec, &engine.artifact_dir(result.run));
+        hint_at_changes(&result, &spec);
         hint_at_workspace(&result, &stderr_tail, left_behind.as_deref());
         hint_at_network(&result, &stderr_tail, &spec);
     }
@@ -200,6 +203,19 @@ fn explain_not_found(error: Error, language: Option<&Language>, argv: &[String])
             error.hint(hint)
         }
         None => error.hint("the image host holds the programs of /usr, /bin and /opt of this machine"),
+    }
+}
+
+/// Changes that stayed inside wait for somebody who looks at them. Scripts know that; people at a terminal are told.
+fn hint_at_changes(result: &RunResult, spec: &SandboxSpec) {
+    let overlay = spec.workspace.as_ref().is_some_and(|workspace| workspace.mode == WorkspaceMode::Overlay);
+    let ChangeSet { added, modified, deleted, .. } = &result.changes;
+    let count = added.len() + modified.len() + deleted.len();
+    if overlay && result.recorded && count > 0 && std::io::stderr().is_terminal() {
+        let files = if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
+        report::say(&format!(
+            "changed {files}, inside only; glovebox changes shows that, glovebox apply brings it here"
+        ));
     }
 }
 

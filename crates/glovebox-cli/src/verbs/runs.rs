@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use glovebox_core::{Error, ErrorCode, Label, Outcome, Result, RunResult, parse_count, parse_duration};
+use glovebox_core::{Error, ErrorCode, Label, Outcome, Result, RunResult, parse_count, parse_duration, printable};
 use glovebox_ledger::{Filter, Ledger, Listed, Stream, Summary};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use crate::{
     args::{Globals, ListArgs, LogsArgs, RunsArgs, RunsVerb, ShowArgs},
     flags::Flags,
     report,
-    table::{printable, table, typed},
+    table::{table, typed},
     terminal,
 };
 

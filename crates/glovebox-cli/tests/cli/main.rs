@@ -1,6 +1,7 @@
 //! End-to-end tests of the `glovebox` binary: what people type, and what they get.
 
 mod bad_input;
+mod changes;
 mod configuration;
 mod endings;
 mod flags;

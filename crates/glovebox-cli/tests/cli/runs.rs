@@ -165,7 +165,7 @@ fn the_page_of_a_run_says_what_there_is_to_say() {
     for part in [
         "exited with code 4",
         "label     team=red",
-        "variable  MODE=\u{fffd}[2J",
+        "variable  MODE=\\u{1b}[2J",
         "added     agent_workspace/new",
         "artifact  outputs/a.txt (2 bytes)",
         "2 GiB memory",

@@ -13,6 +13,14 @@ use rustix::{
 
 use super::MOST;
 
+/// An entry of a folder, and what was seen of it.
+#[derive(Clone, Copy)]
+pub(super) struct Entry<'a> {
+    pub(super) folder: &'a OwnedFd,
+    pub(super) name: &'a CStr,
+    pub(super) stat: &'a Stat,
+}
+
 pub(super) fn attribute(folder: &OwnedFd, name: &str) -> io::Result<Option<Vec<u8>>> {
     let mut value = vec![0; 4096];
     match rustix::fs::fgetxattr(folder, name, &mut value[..]) {
