@@ -45,6 +45,6 @@ pub(crate) fn tools(tools: &[Tool]) -> Result<()> {
 pub(crate) fn root() -> Result<()> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let uid = status.lines().find_map(|line| line.strip_prefix("Uid:")).and_then(|ids| ids.split_whitespace().nth(1));
-    ensure!(uid == Some("0"), "this must run as root: sandboxes are made by root for now");
+    ensure!(uid == Some("0"), "this must run as root: it tests sandboxes of root, and becomes other users");
     Ok(())
 }

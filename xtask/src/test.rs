@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// What the suites use beside Rust, from the system's own folders: sandboxes see only those.
-const TOOLS: [need::Tool; 27] = [
+const TOOLS: [need::Tool; 28] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("python3", "python3"),
@@ -22,6 +22,7 @@ const TOOLS: [need::Tool; 27] = [
     ("git", "git"),
     ("ps", "procps"),
     ("setpriv", "util-linux"),
+    ("newuidmap", "uidmap"),
     ("make", "make"),
     ("cmake", "cmake"),
     ("go", "golang-go"),
@@ -60,7 +61,10 @@ pub(crate) fn test() -> Result<()> {
     });
     suites.run("unit and integration tests", cargo_tests);
     suites.run("build of the suite", || one(&["cargo", "build", "--locked", "--workspace", "--bins"]));
-    suites.run("conformance, native", conformance);
+    suites.run("conformance, native", || conformance(&[]));
+    suites.run("… as a user with sub-ids", || conformance(&["--as-user", "sub-ids"]));
+    suites.run("… as a user without", || conformance(&["--as-user", "one-id"]));
+    suites.run("… with groups of their own", || conformance(&["--as-user", "sub-ids", "--delegate"]));
     suites.run("the README's first command", first_command);
     suites.run("examples", examples);
     suites
@@ -106,9 +110,10 @@ fn count_libtest(text: &str) -> Counts {
 }
 
 /// The conformance suite against the native backend. Its last line with counts is the summary.
-fn conformance() -> Result<Counts> {
-    let program = built("debug", "conformance");
-    let (ok, text) = run_and_read(&[&program.to_string_lossy(), "--backend", "native"])?;
+fn conformance(flags: &[&str]) -> Result<Counts> {
+    let program = built("debug", "conformance").to_string_lossy().into_owned();
+    let argv: Vec<&str> = [program.as_str(), "--backend", "native"].iter().chain(flags).copied().collect();
+    let (ok, text) = run_and_read(&argv)?;
     let counts = count_conformance(&text);
     ensure!(ok || counts.failed > 0, "the conformance suite ended before a case failed");
     ensure!(counts.passed > 0, "the conformance suite printed no summary that was understood");

@@ -37,6 +37,12 @@ pub struct Features {
     pub user_xattrs: bool,
     /// With the host's network, the host's abstract sockets are still out of reach.
     pub scoped_sockets: bool,
+    /// Without control groups memory is held by a watch and by a resource limit of each process.
+    pub watched_memory: bool,
+    /// Host files appear with shifted owners.
+    pub idmapped_mounts: bool,
+    /// The guest runs under another id than the commands.
+    pub separate_guest: bool,
     /// Processes of several runs in one sandbox are told apart by the kernel, so that ending one run ends all of it,
     /// daemons in sessions of their own included, and nothing of the others.
     pub run_groups: bool,

@@ -26,7 +26,7 @@ use crate::{
     launcher,
     owner::{self, RuntimeFolder},
     plan::{Answer, Counted, Order, Plan, PlannedMount},
-    standing::Standing,
+    standing::{Standing, SubIds},
     store,
     sys::{self, Forked},
     watch, wire,
@@ -176,6 +176,9 @@ impl Backend for NativeBackend {
             host_image: true,
             user_xattrs: sys::tmpfs_has_user_xattrs(),
             scoped_sockets: sys::landlock_version() >= 6,
+            watched_memory: !self.cgroups()?.held().memory,
+            idmapped_mounts: Standing::is_root(),
+            separate_guest: Standing::is_root() || SubIds::of(rustix::process::geteuid().as_raw()).is_some(),
             // Comes with groups for each run.
             run_groups: false,
         })

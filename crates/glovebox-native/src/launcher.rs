@@ -15,6 +15,7 @@
 //! groups, takes itself off the register, and ends. When the launcher itself is killed, every guest dies with it by
 //! the kernel's parent-death signal; the groups it leaves are found by the next start through its lock file.
 
+mod handing;
 mod live;
 
 use std::{
@@ -35,6 +36,7 @@ use rustix::{
     thread::CpuSet,
 };
 
+use handing::{send_doors, send_mounts};
 use live::{Live, Pending, end, handle_on};
 
 use crate::{
@@ -45,7 +47,7 @@ use crate::{
     mounts::{self, Mapped, Tree},
     network::Networks,
     owner::{Owner, RuntimeFolder},
-    plan::{Answer, Failure, GuestReport, MountOrders, Order, Plan, step},
+    plan::{Answer, Failure, GuestReport, Order, Plan, step},
     seccomp,
     skeleton::Skeletons,
     standing::Standing,
@@ -277,6 +279,10 @@ impl Launcher {
         let (users, user_groups) = ids.maps();
         step("write the id maps", idmap::write_maps(pid, &users, &user_groups))?;
         let (trees, mapped, store) = self.make_trees(plan, &ids, pid)?;
+        if self.standing != Standing::Root {
+            // A change of ids for files has hidden this process, and would hide the next guest from its own launcher.
+            step("be seen again", sys::set_dumpable(true))?;
+        }
         // What is there before anything can be written counts as before, so the watch starts before the mounts go in.
         let watching =
             plan.writes_to_host().then(|| step("watch the disk", watch::start_disk_watch(plan))).transpose()?;
@@ -314,12 +320,13 @@ impl Launcher {
 
     /// Forks the guest in the network that it will have.
     fn fork_into_network(&mut self, plan: &Plan) -> io::Result<Forked> {
-        if plan.host_network {
-            return sys::fork_with(namespaces());
-        }
         if self.standing != Standing::Root {
             // An ordinary user's launcher could not come back from another network, so the guest makes its own.
-            return sys::fork_with(namespaces() | libc::CLONE_NEWNET as u64);
+            let network = if plan.host_network { 0 } else { libc::CLONE_NEWNET as u64 };
+            return sys::fork_with(namespaces() | network);
+        }
+        if plan.host_network {
+            return sys::fork_with(namespaces());
         }
         self.networks.enter()?;
         let forked = sys::fork_with(namespaces());
@@ -483,16 +490,4 @@ impl Launcher {
 fn namespaces() -> u64 {
     let all = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
     all as u64
-}
-
-fn send_doors(sender: &OwnedFd, groups: &Groups, side: Side) -> io::Result<()> {
-    let doors = groups.doors(side)?;
-    let fds: Vec<_> = doors.iter().map(AsFd::as_fd).collect();
-    wire::send(sender, &(), &fds)
-}
-
-fn send_mounts(report: &OwnedFd, trees: &[Tree]) -> io::Result<()> {
-    let targets = trees.iter().map(|tree| tree.target.clone()).collect();
-    let fds: Vec<_> = trees.iter().map(|tree| tree.tree.as_fd()).collect();
-    wire::send(report, &MountOrders { targets }, &fds)
 }

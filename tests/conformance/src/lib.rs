@@ -6,6 +6,7 @@
 //!
 //! Inside the sandbox the program of `tests/probe` tries things; on the host it plants what must not be reachable.
 
+mod as_user;
 mod case;
 mod cases;
 mod finished;
@@ -17,6 +18,7 @@ mod subject;
 mod suite;
 mod world;
 
+pub use as_user::{UserKind, run_as};
 pub use case::{Case, Need, Proof};
 pub use cases::all;
 pub use leftovers::{Leftovers, Traces};

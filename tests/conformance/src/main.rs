@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
-use glovebox_conformance::{CALLER_MARK, NativeSubject, Options, Subject, run_suite, soak};
+use glovebox_conformance::{CALLER_MARK, NativeSubject, Options, Subject, UserKind, run_as, run_suite, soak};
 use glovebox_native::NativeBackend;
 
 /// Runs the conformance suite against a backend.
@@ -30,6 +30,12 @@ struct Args {
     /// The program of tests/probe; by default the one beside this program.
     #[arg(long)]
     probe: Option<PathBuf>,
+    /// Runs the suite as an ordinary user, whom it makes itself. Only root can.
+    #[arg(long, value_name = "KIND")]
+    as_user: Option<UserKind>,
+    /// With --as-user: in control groups that belong to that user.
+    #[arg(long, requires = "as_user")]
+    delegate: bool,
     #[command(subcommand)]
     soak: Option<Soak>,
 }
@@ -92,6 +98,12 @@ fn run(args: Args) -> anyhow::Result<bool> {
     if args.list {
         list();
         return Ok(true);
+    }
+    if let Some(kind) = args.as_user {
+        let mut rest: Vec<std::ffi::OsString> = vec!["--backend".into(), args.backend.into()];
+        rest.extend(args.json.then(|| "--json".into()));
+        rest.extend(args.filter.map(Into::into));
+        return run_as(kind, args.delegate, &find_probe(args.probe)?, &rest);
     }
     match &args.soak {
         Some(Soak::Kill { count, glovebox }) => return soak::kill(*count, glovebox),

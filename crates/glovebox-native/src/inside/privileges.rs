@@ -59,5 +59,5 @@ fn drop_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
     let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
     step("drop capabilities", rustix::thread::set_capabilities(None, sets))?;
     step("set no_new_privs", rustix::thread::set_no_new_privs(true))?;
-    step("become opaque", sys::not_dumpable())
+    step("become opaque", sys::set_dumpable(false))
 }

@@ -305,10 +305,10 @@ pub(crate) fn die_with_parent() -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }.into())
 }
 
-/// Keeps other processes of the same user from looking into this one.
-pub(crate) fn not_dumpable() -> io::Result<()> {
+/// Lets other processes of the same user look into this one, or keeps them from it.
+pub(crate) fn set_dumpable(dumpable: bool) -> io::Result<()> {
     // SAFETY: plain numbers.
-    check(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) }.into())
+    check(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, c_int::from(dumpable)) }.into())
 }
 
 /// Takes a capability out of the bounding set. Says whether the kernel knows it.

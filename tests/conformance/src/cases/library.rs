@@ -11,7 +11,7 @@ cases!["library":
     runs_in_one_sandbox_have_ids_and_results_of_their_own,
     eight_runs_at_once_in_one_sandbox_do_not_mix,
     eight_sandboxes_at_once_do_not_mix,
-    a_run_that_fails_leaves_its_sandbox_usable,
+    a_run_that_fails_leaves_its_sandbox_usable needs(cgroup_limits),
     a_command_that_is_not_found_leaves_its_sandbox_usable,
     one_run_can_be_cancelled_while_another_goes_on,
     the_changes_of_a_living_sandbox_can_be_asked_for,

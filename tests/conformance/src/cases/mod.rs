@@ -22,6 +22,7 @@ mod ordinary;
 mod outcomes;
 mod refusals;
 mod secrets;
+mod substitutes;
 mod terminal;
 mod workspace;
 
@@ -35,6 +36,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         layers::CASES,
         limits_memory::CASES,
         limits_processes::CASES,
+        substitutes::CASES,
         limits_disk::CASES,
         limits_time::CASES,
         limits_output::CASES,

@@ -13,7 +13,7 @@ cases!["mounts":
     a_single_file_can_be_mounted needs(mounts),
     a_single_file_can_be_mounted_for_writing needs(mounts),
     a_mount_may_lie_inside_the_working_directory needs(mounts),
-    mounts_below_a_mounted_folder_of_the_host_are_not_writable_through_it needs(mounts),
+    mounts_below_a_mounted_folder_of_the_host_are_not_writable_through_it needs(idmapped_mounts),
 ];
 
 async fn a_read_only_folder_can_be_read_and_not_written(w: World) {

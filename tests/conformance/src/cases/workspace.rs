@@ -23,7 +23,7 @@ cases!["workspace":
     an_overlay_workspace_belongs_to_the_user_inside needs(workspace_overlay),
     a_read_only_workspace_cannot_be_written,
     a_read_write_workspace_writes_to_the_host_as_its_owner,
-    a_read_write_workspace_of_another_owner_gives_files_that_owner,
+    a_read_write_workspace_of_another_owner_gives_files_that_owner needs(idmapped_mounts),
 ];
 
 /// A project with a file, a folder of files and a script.

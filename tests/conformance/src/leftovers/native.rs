@@ -117,9 +117,16 @@ pub(super) fn glovebox_groups() -> Vec<PathBuf> {
         let (mount, file_system) = line.split_once(" - ")?;
         file_system.starts_with("cgroup").then(|| mount.split(' ').nth(4))?.map(PathBuf::from)
     });
+    // Root's are at the top of each hierarchy, those of an ordinary user in the group that was given to them.
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own: BTreeSet<&str> = own.lines().filter_map(|line| line.splitn(3, ':').nth(2)).collect();
     let mut groups = Vec::new();
     for hierarchy in hierarchies {
-        collect_groups(&hierarchy.join("glovebox"), &mut groups);
+        let places: BTreeSet<PathBuf> =
+            own.iter().chain([&"/"]).map(|path| hierarchy.join(path.trim_start_matches('/'))).collect();
+        for place in places {
+            collect_groups(&place.join("glovebox"), &mut groups);
+        }
     }
     groups
 }
