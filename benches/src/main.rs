@@ -82,9 +82,25 @@ fn succeeded(result: &RunResult) -> Result<()> {
     Ok(())
 }
 
+/// Makes this program a process that runs `/bin/true` in a cold sandbox for each line on its standard input.
+const COLD_ON_DEMAND: &str = "--cold-on-demand";
+
+fn cold_on_demand(backend: Arc<NativeBackend>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let engine = Engine::new(backend);
+    for _ in std::io::stdin().lines() {
+        succeeded(&runtime.block_on(engine.run(true_request()?))?)?;
+        println!("done");
+    }
+    Ok(())
+}
+
 fn main() -> Result<()> {
     // The launcher is forked while this process is small and has one thread.
     let backend = Arc::new(NativeBackend::start()?);
+    if std::env::args().nth(1).as_deref() == Some(COLD_ON_DEMAND) {
+        return cold_on_demand(backend);
+    }
     let flags = Flags::parse();
     ensure!(flags.count > 0 && flags.at_once > 0, "--count and --at-once must be above 0");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;

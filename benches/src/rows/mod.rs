@@ -4,6 +4,7 @@ mod changes;
 mod cold;
 mod command_line;
 mod memory;
+mod ordinary_user;
 mod output;
 mod rate;
 mod recording;
@@ -20,6 +21,8 @@ pub(crate) enum Row {
     Cold,
     /// `glovebox run` from the shell.
     Cli,
+    /// Library, cold, as an ordinary user.
+    User,
     /// A second run in a living sandbox.
     Second,
     /// What recording adds to a run.
@@ -36,14 +39,24 @@ pub(crate) enum Row {
 
 impl Row {
     /// Every row.
-    pub(crate) const ALL: &'static [Row] =
-        &[Row::Cold, Row::Cli, Row::Second, Row::Recording, Row::Rate, Row::Memory, Row::Output, Row::Changes];
+    pub(crate) const ALL: &'static [Row] = &[
+        Row::Cold,
+        Row::Cli,
+        Row::User,
+        Row::Second,
+        Row::Recording,
+        Row::Rate,
+        Row::Memory,
+        Row::Output,
+        Row::Changes,
+    ];
 
     /// Measures it.
     pub(crate) fn measure(self, bench: &Bench, report: &mut Report) -> Result<()> {
         match self {
             Row::Cold => cold::measure(bench, report),
             Row::Cli => command_line::measure(bench, report),
+            Row::User => ordinary_user::measure(bench, report),
             Row::Second => second_run::measure(bench, report),
             Row::Recording => recording::measure(bench, report),
             Row::Rate => rate::measure(bench, report),
