@@ -21,6 +21,8 @@ cargo xtask VERB
   bench [FLAGS]             one table against fork+exec, bubblewrap, runc and docker (root; --help for FLAGS)
   vm                        the conformance suite on Debian's kernel with control groups of version 2 (root)
   tidy                      the house rules over the whole tree
+  dist [--try]              the static program, packed: archive, Debian package, install script, checksums
+                            (--try also installs and uses them on three bare systems; root)
   docs [--check]            writes docs/reference and the README's picture, or says which file is stale
 ";
 
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         "bench" => bench::bench(rest),
         "vm" => no_flags(rest).and_then(|()| vm::vm()),
         "tidy" => no_flags(rest).and_then(|()| tidy::tidy()),
+        "dist" => distribution::dist(rest),
         "docs" => docs::docs(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

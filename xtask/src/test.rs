@@ -4,14 +4,14 @@ use anyhow::{Result, ensure};
 use glovebox_core::Language;
 
 use crate::{
-    docs, need,
+    distribution, docs, need,
     suites::{Counts, Suites, read, run, run_and_read},
     tidy,
     tree::built,
 };
 
 /// What the suites use beside Rust, from the system's own folders: sandboxes see only those.
-const TOOLS: [need::Tool; 28] = [
+const TOOLS: [need::Tool; 30] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("python3", "python3"),
@@ -34,6 +34,8 @@ const TOOLS: [need::Tool; 28] = [
     ("Rscript", "r-base-core"),
     ("sqlite3", "sqlite3"),
     ("zstd", "zstd"),
+    ("shellcheck", "shellcheck"),
+    ("dpkg-deb", "dpkg"),
     ("xz", "xz-utils"),
     ("/usr/lib/python3/dist-packages/numpy", "python3-numpy"),
     ("/usr/lib/python3/dist-packages/pandas", "python3-pandas"),
@@ -69,6 +71,8 @@ pub(crate) fn test() -> Result<()> {
     suites.run("examples", examples);
     suites
         .run("embedding example", || one(&["cargo", "run", "--locked", "-p", "glovebox-engine", "--example", "embed"]));
+    suites.run("shell scripts", || one(&["shellcheck", "install.sh", ".ci/run", "xtask/src/distribution/trial.sh"]));
+    suites.run("install and use, without glibc", distribution::without_glibc);
     suites.run("generated docs", || {
         docs::check()?;
         Ok(Counts::one())
