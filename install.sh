@@ -128,7 +128,8 @@ fetch() {
         case $1 in
         https://*) fail 'the wget of this machine does not check who it speaks to' 'install curl, or bring the files here and use --from DIR' ;;
         esac
-        wget -q -T 60 -O "$2" "$1"
+        # No -T: the busybox of Debian 12 crashes on it. It gives up by itself after 15 minutes.
+        wget -q -O "$2" "$1"
     fi
 }
 
@@ -210,7 +211,8 @@ uninstall_files() {
 
 say_what_was_done() {
     say "installed $("$prefix/bin/glovebox" --version) as $prefix/bin/glovebox"
-    say "man pages, completions and licences are below $prefix/share; remove all of it with: install.sh --uninstall --prefix $prefix"
+    say "man pages, completions and licences are below $prefix/share"
+    say "to remove all of it: install.sh --uninstall --prefix $prefix"
     case :${PATH:-}: in
     *:"$prefix/bin":*) ;;
     *) say "$prefix/bin is not in PATH; add it: export PATH=\"$prefix/bin:\$PATH\"" ;;

@@ -7,7 +7,7 @@ use crate::{
     distribution, docs, need,
     suites::{Counts, Suites, read, run, run_and_read},
     tidy,
-    tree::built,
+    tree::{built, source_files},
 };
 
 /// What the suites use beside Rust, from the system's own folders: sandboxes see only those.
@@ -71,7 +71,7 @@ pub(crate) fn test() -> Result<()> {
     suites.run("examples", examples);
     suites
         .run("embedding example", || one(&["cargo", "run", "--locked", "-p", "glovebox-engine", "--example", "embed"]));
-    suites.run("shell scripts", || one(&["shellcheck", "install.sh", ".ci/run", "xtask/src/distribution/trial.sh"]));
+    suites.run("shell scripts", shell_scripts);
     suites.run("install and use, without glibc", distribution::without_glibc);
     suites.run("generated docs", || {
         docs::check()?;
@@ -83,6 +83,16 @@ pub(crate) fn test() -> Result<()> {
 fn one(argv: &[&str]) -> Result<Counts> {
     run(argv)?;
     Ok(Counts::one())
+}
+
+/// Every shell script of the tree, by its first line.
+fn shell_scripts() -> Result<Counts> {
+    let files = source_files()?;
+    let is_script = |text: &str| text.lines().next().is_some_and(|line| line.starts_with("#!") && line.ends_with("sh"));
+    let scripts: Vec<&str> = files.iter().filter(|file| is_script(&file.text)).map(|file| file.path.as_str()).collect();
+    ensure!(scripts.contains(&"install.sh"), "install.sh was not found");
+    run(&[&["shellcheck"], scripts.as_slice()].concat())?;
+    Ok(Counts { passed: scripts.len() as u64, ..Counts::default() })
 }
 
 /// `cargo test`, whose summary lines are counted. Ignored tests are skips and named.

@@ -23,16 +23,8 @@ const TOOLS: [Tool; 3] = [("busybox", "busybox-static"), ("unshare", "util-linux
 /// What runs inside.
 const TRIAL: &str = include_str!("trial.sh");
 
-/// Makes the folder the root. Arguments: the folder, the version.
-const ENTER: &str = r#"
-mount --bind "$1" "$1" && cd "$1"
-mkdir -p proc sys dev old
-mount -t proc proc proc && mount --rbind /sys sys && mount --rbind /dev dev
-busybox ip link set lo up
-pivot_root . old
-exec /old/$(command -v busybox) env -i PATH=/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin HOME=/root TERM=dumb \
-    /trial/busybox sh -ec '/trial/busybox umount -l /old; /trial/busybox rmdir /old; exec /bin/sh /trial/trial.sh "$1"' sh "$2"
-"#;
+/// What makes the folder the root, and then runs it.
+const ENTER: &str = include_str!("enter.sh");
 
 /// A system that is tried.
 enum System {
@@ -64,6 +56,7 @@ fn try_on(systems: &[System], packages: &[PathBuf]) -> Result<Counts> {
         let trial = root.join("trial");
         fs::create_dir_all(trial.join("packages"))?;
         fs::write(trial.join("trial.sh"), TRIAL)?;
+        fs::write(trial.join("enter.sh"), ENTER)?;
         fs::copy(need::find("busybox").context("busybox is gone")?, trial.join("busybox"))?;
         for path in packages {
             fs::copy(path, trial.join("packages").join(path.file_name().context("a package has no name")?))?;
@@ -78,9 +71,7 @@ fn try_on(systems: &[System], packages: &[PathBuf]) -> Result<Counts> {
             "--propagation",
             "private",
             "sh",
-            "-ec",
-            ENTER,
-            "sh",
+            &trial.join("enter.sh").to_string_lossy(),
             &root.to_string_lossy(),
             VERSION,
         ])?;

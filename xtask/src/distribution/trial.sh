@@ -135,7 +135,8 @@ by_script
 by_ordinary_user
 by_address
 ways='script, script as an ordinary user, address'
-if command -v dpkg >/dev/null; then
+# busybox has a dpkg too, without the folders of one.
+if [ -d /var/lib/dpkg ]; then
     by_dpkg
     ways="$ways, dpkg"
 fi
