@@ -41,7 +41,7 @@ pub(crate) fn bench(args: &[String]) -> Result<()> {
     let plain = args.iter().any(|arg| arg == PLAIN);
     let args: Vec<&str> = args.iter().map(String::as_str).filter(|arg| *arg != PLAIN).collect();
     let packages = ["glovebox-cli", "glovebox-bench"];
-    let folder = if plain { build_plain(&packages)? } else { distribution::build(distribution::PROFILE, &packages)? };
+    let folder = if plain { build_plain(&packages)? } else { distribution::build(&packages)? };
     let program = folder.join("glovebox-bench").to_string_lossy().into_owned();
     if args.iter().any(|arg| *arg == "--help" || *arg == "-h") {
         return run_bench(&[&program, "--help"]);

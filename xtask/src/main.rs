@@ -17,7 +17,7 @@ const USAGE: &str = "\
 cargo xtask VERB
 
   test                      everything that must hold before a change goes in; what CI runs (root)
-  soak [--fuzz-minutes N]   the long ones: 1,000 runs, 200 at once, 200 kills, fuzzing (root; N is 2)
+  soak [--fuzz-minutes N]   the long ones: 1,000 runs, 200 at once, 200 kills, fuzzing, releases (root; N is 2)
   bench [FLAGS]             one table against fork+exec, bubblewrap, runc and docker (root; --help for FLAGS)
   vm                        the conformance suite on Debian's kernel with control groups of version 2 (root)
   tidy                      the house rules over the whole tree

@@ -72,7 +72,7 @@ pub(crate) fn test() -> Result<()> {
     suites
         .run("embedding example", || one(&["cargo", "run", "--locked", "-p", "glovebox-engine", "--example", "embed"]));
     suites.run("shell scripts", shell_scripts);
-    suites.run("install and use, without glibc", distribution::without_glibc);
+    suites.run("install, use, remove", || distribution::like_this_machine(&built("release", "glovebox")));
     suites.run("generated docs", || {
         docs::check()?;
         Ok(Counts::one())

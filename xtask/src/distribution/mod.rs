@@ -22,15 +22,15 @@ use crate::{
     tree::{built, root},
 };
 use archive::Entry;
-pub(crate) use trial::without_glibc;
+pub(crate) use trial::like_this_machine;
 
 /// Programs for this target need nothing of the system that they run on.
 const TARGET: &str = "x86_64-unknown-linux-musl";
 
 /// The profile of what is published.
-pub(crate) const PROFILE: &str = "dist";
+const PROFILE: &str = "dist";
 
-/// What compiles the C code of dependencies for the target.
+/// What compiles the C code of dependencies for the target: SQLite and zstd.
 const C_COMPILER: need::Tool = ("musl-gcc", "musl-tools");
 
 /// The version of everything in this tree.
@@ -44,7 +44,8 @@ pub(crate) fn dist(args: &[String]) -> Result<()> {
         ["--try"] => true,
         _ => bail!("the only flag is --try"),
     };
-    let packages = pack(PROFILE, &built(PROFILE, ""))?;
+    let program = build(&["glovebox-cli"])?.join("glovebox");
+    let packages = pack(&program, &built(PROFILE, ""))?;
     for path in &packages {
         println!("{}", path.display());
     }
@@ -57,17 +58,17 @@ pub(crate) fn dist(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Builds packages with a profile, and says where their programs are.
-pub(crate) fn build(profile: &str, packages: &[&str]) -> Result<PathBuf> {
+/// Builds packages, and says where their programs are.
+pub(crate) fn build(packages: &[&str]) -> Result<PathBuf> {
     add_target()?;
     need::tools(&[C_COMPILER])?;
     let compiler = format!("CC_{}={}", TARGET.replace('-', "_"), C_COMPILER.0);
     let flags = format!("target.{TARGET}.rustflags=[{}]", forgotten_paths()?);
-    let mut argv = vec!["env", &compiler, "cargo", "build", "--profile", profile, "--locked", "--target", TARGET];
+    let mut argv = vec!["env", &compiler, "cargo", "build", "--profile", PROFILE, "--locked", "--target", TARGET];
     argv.extend(["--config", &flags]);
     argv.extend(packages.iter().flat_map(|package| ["-p", package]));
     run(&argv)?;
-    Ok(built(TARGET, profile))
+    Ok(built(TARGET, PROFILE))
 }
 
 /// Sees to it that the compiler knows the target.
@@ -88,12 +89,10 @@ fn forgotten_paths() -> Result<String> {
     Ok(flags.join(","))
 }
 
-/// Builds the program with a profile and writes the archive, the Debian package, the install script and their checksums
-/// to a folder. Says what it wrote.
-fn pack(profile: &str, folder: &Path) -> Result<Vec<PathBuf>> {
-    let program = build(profile, &["glovebox-cli"])?.join("glovebox");
+/// Writes the archive, the Debian package, the install script and their checksums to a folder. Says what it wrote.
+fn pack(program: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
     let seconds = source_date()?;
-    let entries = entries(&program)?;
+    let entries = entries(program)?;
     let name = format!("glovebox-{VERSION}-x86_64-linux");
     // A version such as 1.0.0-rc.1 comes before 1.0.0, which dpkg knows when it is written with a tilde.
     let debian_version = VERSION.replacen('-', "~", 1);

@@ -24,6 +24,7 @@ works() {
     [ "$("$1" --version)" = "glovebox $version" ] || wrong "$1 has another version"
     said=$("$1" run -- /bin/sh -c 'printf "hi from "; id -u') || wrong "$1 cannot run a shell"
     [ "$said" = 'hi from 1000' ] || wrong "a shell in a sandbox said '$said'"
+    "$1" runs list | grep -q -e 'hi from' || wrong "$1 did not record the run: $("$1" runs list)"
 }
 
 # Pages and completions are those of the program. Arguments: program, prefix, folder for zsh, ending of the pages, their reader.
