@@ -167,6 +167,7 @@ share/doc/glovebox/THIRD-PARTY'
 # Puts a file of the archive in place. The copy beside it has the same file system, so the rename is one step.
 place() {
     target=$prefix/$1
+    [ ! -d "$target" ] || fail "$target is a folder" 'choose another place: --prefix DIR'
     mkdir -p -- "$(dirname -- "$target")" || fail "cannot make the folder of $target" 'choose another place: --prefix DIR'
     unfinished=$(dirname -- "$target")/.$(basename -- "$target").new.$$
     cp -- "$unpacked/$1" "$unfinished" || fail "cannot write below $prefix" 'choose another place: --prefix DIR'

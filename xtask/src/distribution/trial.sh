@@ -90,6 +90,7 @@ by_script() {
     refused 'not installed below' sh $packages/install.sh --uninstall
     refused 'does not name version 9' sh $packages/install.sh --version 9
     refused 'needed: there is no SHA256SUMS' sh -s <$packages/install.sh
+    refused 'is a folder' sh -c "mkdir -p /trial/taken/bin/glovebox && sh $packages/install.sh --prefix /trial/taken"
     sh $packages/install.sh
     works $program
     complete_below $program /usr/local site-functions '' cat
