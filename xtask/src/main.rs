@@ -17,10 +17,12 @@ const USAGE: &str = "\
 cargo xtask VERB
 
   test                      everything that must hold before a change goes in; what CI runs (root)
-  soak [--fuzz-minutes N]   the long ones: 1,000 runs, 200 at once, 200 kills, fuzzing (root; N is 2)
+  soak [--fuzz-minutes N]   the long ones: 1,000 runs, 200 at once, 200 kills, fuzzing, releases (root; N is 2)
   bench [FLAGS]             one table against fork+exec, bubblewrap, runc and docker (root; --help for FLAGS)
   vm                        the conformance suite on Debian's kernel with control groups of version 2 (root)
   tidy                      the house rules over the whole tree
+  dist [--try]              the static program, packed: archive, Debian package, install script, checksums
+                            (--try also installs and uses them on three bare systems; root)
   docs [--check]            writes docs/reference and the README's picture, or says which file is stale
 ";
 
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         "bench" => bench::bench(rest),
         "vm" => no_flags(rest).and_then(|()| vm::vm()),
         "tidy" => no_flags(rest).and_then(|()| tidy::tidy()),
+        "dist" => distribution::dist(rest),
         "docs" => docs::docs(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

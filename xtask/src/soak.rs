@@ -50,6 +50,7 @@ pub(crate) fn soak(args: &[String]) -> Result<()> {
         let promise = format!("fuzzing of `{target}` for {minutes} min: no crash");
         rows.push(row(&promise, &["cargo", "+nightly", "fuzz", "run", target, "--", &limit]));
     }
+    rows.push(row("what is released installs and runs on three bare systems", &["cargo", "xtask", "dist", "--try"]));
     print_table(&rows)?;
     let failed: Vec<&str> = rows.iter().filter(|row| row.error.is_some()).map(|row| row.promise.as_str()).collect();
     ensure!(failed.is_empty(), "failed: {}", failed.join("; "));

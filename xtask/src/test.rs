@@ -4,14 +4,14 @@ use anyhow::{Result, ensure};
 use glovebox_core::Language;
 
 use crate::{
-    docs, need,
+    distribution, docs, need,
     suites::{Counts, Suites, read, run, run_and_read},
     tidy,
-    tree::built,
+    tree::{built, source_files},
 };
 
 /// What the suites use beside Rust, from the system's own folders: sandboxes see only those.
-const TOOLS: [need::Tool; 28] = [
+const TOOLS: [need::Tool; 30] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("python3", "python3"),
@@ -34,6 +34,8 @@ const TOOLS: [need::Tool; 28] = [
     ("Rscript", "r-base-core"),
     ("sqlite3", "sqlite3"),
     ("zstd", "zstd"),
+    ("shellcheck", "shellcheck"),
+    ("dpkg-deb", "dpkg"),
     ("xz", "xz-utils"),
     ("/usr/lib/python3/dist-packages/numpy", "python3-numpy"),
     ("/usr/lib/python3/dist-packages/pandas", "python3-pandas"),
@@ -69,6 +71,8 @@ pub(crate) fn test() -> Result<()> {
     suites.run("examples", examples);
     suites
         .run("embedding example", || one(&["cargo", "run", "--locked", "-p", "glovebox-engine", "--example", "embed"]));
+    suites.run("shell scripts", shell_scripts);
+    suites.run("install, use, remove", || distribution::like_this_machine(&built("release", "glovebox")));
     suites.run("generated docs", || {
         docs::check()?;
         Ok(Counts::one())
@@ -79,6 +83,16 @@ pub(crate) fn test() -> Result<()> {
 fn one(argv: &[&str]) -> Result<Counts> {
     run(argv)?;
     Ok(Counts::one())
+}
+
+/// Every shell script of the tree, by its first line.
+fn shell_scripts() -> Result<Counts> {
+    let files = source_files()?;
+    let is_script = |text: &str| text.lines().next().is_some_and(|line| line.starts_with("#!") && line.ends_with("sh"));
+    let scripts: Vec<&str> = files.iter().filter(|file| is_script(&file.text)).map(|file| file.path.as_str()).collect();
+    ensure!(scripts.contains(&"install.sh"), "install.sh was not found");
+    run(&[&["shellcheck"], scripts.as_slice()].concat())?;
+    Ok(Counts { passed: scripts.len() as u64, ..Counts::default() })
 }
 
 /// `cargo test`, whose summary lines are counted. Ignored tests are skips and named.
