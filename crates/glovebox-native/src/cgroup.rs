@@ -68,6 +68,14 @@ pub(crate) struct Cgroups {
 impl Cgroups {
     /// Looks at what is mounted, and makes our folder in each hierarchy that has a controller we use.
     pub(crate) fn detect() -> io::Result<Self> {
+        let mut found = Self::look()?;
+        found.hierarchies.retain(|h| !h.controllers.is_empty());
+        found.hierarchies.retain(|h| h.prepare().is_ok());
+        Ok(found)
+    }
+
+    /// Looks at what is mounted.
+    pub(crate) fn look() -> io::Result<Self> {
         let mounts = sys::read_small("/proc/self/mountinfo")?;
         let mut hierarchies = parse_mounts(&mounts);
         let on_one: Vec<Controller> =
@@ -80,16 +88,40 @@ impl Cgroups {
                 .map(|(c, _)| *c)
                 .collect();
         }
-        hierarchies.retain(|h| !h.controllers.is_empty());
-        hierarchies.retain(|h| h.prepare().is_ok());
         Ok(Cgroups { hierarchies })
     }
 
     /// Whether all limits can be held by groups.
     pub(crate) fn is_complete(&self) -> bool {
-        [Controller::Memory, Controller::Pids, Controller::Cpu]
-            .iter()
-            .all(|wanted| self.hierarchies.iter().any(|h| h.controllers.contains(wanted)))
+        [Controller::Memory, Controller::Pids, Controller::Cpu].into_iter().all(|wanted| self.has(wanted))
+    }
+
+    /// Whether a controller is there.
+    pub(crate) fn has(&self, controller: Controller) -> bool {
+        self.hierarchies.iter().any(|h| h.controllers.contains(&controller))
+    }
+
+    /// Whether groups can be made in every hierarchy that has a controller we use.
+    pub(crate) fn can_be_written(&self) -> bool {
+        let used = || self.hierarchies.iter().filter(|h| !h.controllers.is_empty());
+        let writable = |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+        used().next().is_some() && used().all(|h| writable(&h.mount))
+    }
+
+    /// Where version 2 is mounted, if it is.
+    pub(crate) fn unified(&self) -> Option<PathBuf> {
+        self.hierarchies.iter().find(|h| h.version == Version::Two).map(|h| h.mount.clone())
+    }
+
+    /// Which versions are mounted, as people call it.
+    pub(crate) fn version(&self) -> &'static str {
+        let has = |version| self.hierarchies.iter().any(|h| h.version == version);
+        match (has(Version::One), has(Version::Two)) {
+            (true, true) => "hybrid",
+            (true, false) => "v1",
+            (false, true) => "v2",
+            (false, false) => "none",
+        }
     }
 
     /// The names of all groups that any launcher left or uses, without their endings.
