@@ -126,6 +126,15 @@ pub(crate) enum Verb {
     /// saw it; the conflicts are listed, and the exit code is 1.
     #[command(after_help = APPLY_EXAMPLES)]
     Apply(ApplyArgs),
+    /// Try to break out of sandboxes on this very machine, and say which guarantees hold
+    ///
+    /// Makes a few sandboxes as any run would, tries from inside what hostile code would try, and believes what the host
+    /// saw. Takes about a second and changes nothing. Exit code 1 when a guarantee does not hold; one that is weaker here
+    /// than elsewhere, or could not be judged, is `degraded` and says why.
+    #[command(
+        after_help = "Examples:\n  glovebox prove\n  glovebox prove --json | jq '.checks[] | select(.status != \"ok\")'"
+    )]
+    Prove,
     /// Remove what sandboxes of dead processes left behind, and mend what an apply left that was cut short
     ///
     /// A run cleans up after itself, also when it is interrupted. Only after a `kill -9` of Glovebox or a crash of the

@@ -5,6 +5,7 @@ pub(crate) mod changes;
 pub(crate) mod completions;
 pub(crate) mod gc;
 pub(crate) mod man;
+pub(crate) mod prove;
 pub(crate) mod run;
 pub(crate) mod runs;
 
