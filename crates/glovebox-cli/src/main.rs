@@ -9,6 +9,7 @@ mod args;
 mod check;
 mod command_line;
 mod config;
+mod doctor;
 mod environment;
 mod files;
 mod flags;
@@ -86,6 +87,7 @@ fn dispatch(line: CommandLine, backend: Option<Result<NativeBackend>>) -> Result
         Some(args::Verb::Runs(args)) => verbs::runs::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Changes(args)) => verbs::changes::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Apply(args)) => verbs::apply::execute(&cli.globals, &args, &flags),
+        Some(args::Verb::Doctor(args)) => verbs::doctor::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Prove) => verbs::prove::execute(&cli.globals, &flags),
         Some(args::Verb::Gc) => verbs::gc::execute(&cli.globals, &flags),
         Some(args::Verb::Completions(args)) => verbs::completions::execute(&cli.globals, &args),

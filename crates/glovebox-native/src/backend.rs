@@ -95,6 +95,13 @@ impl NativeBackend {
         }
     }
 
+    /// What dead launchers left, for somebody who only wants to know.
+    pub fn find_garbage() -> Result<Vec<String>> {
+        let cgroups = Cgroups::look().map_err(host_io)?;
+        let found = owner::found_groups(&cgroups, None).into_iter().filter(|group| !group.owned);
+        Ok(found.map(|group| format!("groups of {}", group.id)).collect())
+    }
+
     /// Removes what dead launchers left, without a launcher of one's own, and says what it was.
     pub fn collect_garbage_now() -> Result<Vec<String>> {
         let cgroups = Cgroups::detect().map_err(host_io)?;

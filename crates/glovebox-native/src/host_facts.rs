@@ -12,7 +12,10 @@ pub use groups::{GroupFacts, group_facts};
 pub use known::{Container, KNOWN_HOSTS, KnownHost, Signs};
 pub use trials::{Obstacle, Step, try_id_mapped_mount, try_user_namespace};
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use crate::sys;
 
@@ -70,7 +73,7 @@ pub fn knows_file_system(name: &str) -> bool {
         || fs::read_to_string(module).is_ok_and(|modules| modules.contains(&file))
 }
 
-/// How many ids a user may give to sandboxes.
+/// How many ids a user may give to sandboxes, at one piece.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SubIds {
     /// In `/etc/subuid`.
@@ -97,13 +100,13 @@ impl SubIds {
     }
 }
 
-/// Adds up the ranges of a user in a table with lines `NAME:FIRST:COUNT`.
+/// The largest range of a user in a table with lines `NAME:FIRST:COUNT`.
 fn sub_ids(table: &str, uid: u32, name: Option<&str>) -> u64 {
     let number = uid.to_string();
     let is_ours = |who: &str| Some(who) == name || who == number;
     let ranges = table.lines().map(|line| line.split(':').collect::<Vec<_>>());
     let ours = ranges.filter(|fields| fields.len() == 3 && is_ours(fields[0]));
-    ours.map(|fields| fields[2].trim().parse().unwrap_or(0)).fold(0, u64::saturating_add)
+    ours.map(|fields| fields[2].trim().parse().unwrap_or(0)).max().unwrap_or(0)
 }
 
 /// The name of a user, from the host's own list of accounts.
@@ -111,6 +114,16 @@ pub fn user_name(uid: u32) -> Option<String> {
     let accounts = fs::read_to_string("/etc/passwd").ok()?;
     let account = accounts.lines().find(|line| line.split(':').nth(2) == Some(&uid.to_string()))?;
     account.split(':').next().map(str::to_owned)
+}
+
+/// The folder of what does not outlive the host: root's, the one that the session gives, or one in /tmp.
+pub fn runtime_folder() -> PathBuf {
+    let uid = rustix::process::geteuid();
+    if uid.is_root() {
+        return "/run/glovebox".into();
+    }
+    let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_absolute());
+    session.map_or_else(|| format!("/tmp/glovebox-{}", uid.as_raw()).into(), |folder| folder.join("glovebox"))
 }
 
 /// How the native backend works for a caller on this host.
@@ -127,7 +140,8 @@ pub enum Level {
 }
 
 impl Level {
-    /// The level for a caller, from what was found out about the host.
+    /// The level for a caller, from what was found out about the host. A root who may not administrate, as in a container,
+    /// is an ordinary user.
     pub fn of(root: bool, namespaces_work: bool, sub_ids: SubIds) -> Self {
         match (namespaces_work, root) {
             (false, _) => Level::Nothing,
@@ -150,9 +164,10 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_a_user_are_found_by_name_and_number_and_added_up() {
+    fn the_largest_range_of_a_user_is_found_by_name_and_number() {
         let table = "ann:100000:65536\nbob:165536:65536\n1000:300000:10\nann:1:x\nann:1\n";
-        assert_eq!(sub_ids(table, 1000, Some("ann")), 65546);
+        assert_eq!(sub_ids(table, 1000, Some("ann")), 65536);
+        assert_eq!(sub_ids(table, 1000, None), 10);
         assert_eq!(sub_ids(table, 1001, Some("bob")), 65536);
         assert_eq!(sub_ids(table, 5, None), 0);
     }
