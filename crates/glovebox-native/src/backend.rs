@@ -23,7 +23,7 @@ use tokio::net::UnixStream;
 use crate::{
     cgroup::{Cgroups, storage_bytes},
     changes::{self, Layers},
-    launcher, owner,
+    host_facts, launcher, owner,
     plan::{Answer, Counted, Order, Plan, PlannedMount},
     store,
     sys::{self, Forked},
@@ -78,7 +78,8 @@ impl NativeBackend {
             wire::message_pair().map_err(|e| unavailable("no socket for the launcher").because(e))?;
         let cpus =
             rustix::thread::sched_getaffinity(None).map_err(|e| unavailable("no CPU").because(io::Error::from(e)))?;
-        match sys::fork_with(0).map_err(|e| unavailable("the launcher could not be forked").because(e))? {
+        let not_forked = |e| unavailable("the launcher could not be forked").because(e).hint(host_facts::hint());
+        match sys::fork_with(0).map_err(not_forked)? {
             Forked::Child => {
                 // All descriptors of the caller are closed, its own end of the socket included.
                 match sys::keep_only(theirs) {

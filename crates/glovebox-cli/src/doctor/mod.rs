@@ -62,6 +62,7 @@ pub(crate) fn checks(facts: &Facts) -> Vec<Check> {
         kernel(),
         known_host(facts),
         caller(facts),
+        capabilities(facts),
         namespaces(facts),
         sub_ids(facts),
         groups(facts),
@@ -106,8 +107,25 @@ fn caller(facts: &Facts) -> Check {
     };
     let check = Check::new(HOST, "sandboxes of this user", status, format!("{caller}: {what}"));
     match facts.level() {
-        Level::Nothing => check.fix(host_facts::hint()),
+        Level::Nothing => check.fix("see what is missing below"),
+        Level::OneId if facts.uid == 0 => check.fix("see capabilities below"),
         _ => check.fix(give_sub_ids(&caller)),
+    }
+}
+
+/// A root who may administrate but lacks the rest is what a container with half of its options has.
+fn capabilities(facts: &Facts) -> Check {
+    let lacking = &facts.signs.lacking;
+    let check = |status, detail: String| Check::new(HOST, "capabilities", status, detail);
+    match (facts.uid == 0, facts.signs.may_administrate) {
+        (false, _) => check(Status::Ok, "an ordinary user needs none".into()),
+        (true, _) if lacking.is_empty() => check(Status::Ok, "all that a root needs for sandboxes".into()),
+        (true, false) => {
+            check(Status::Degraded, "this root may not administrate and is treated as an ordinary user".into())
+                .fix(format!("docker run --cap-add {}", lacking.join(" --cap-add ")))
+        }
+        (true, true) => check(Status::Missing, format!("root lacks {}", lacking.join(", ")))
+            .fix(format!("docker run --cap-add {}", lacking.join(" --cap-add "))),
     }
 }
 
@@ -147,7 +165,9 @@ fn sub_ids(facts: &Facts) -> Check {
         (false, true) => format!("{users} users and {groups} groups, and 65536 of each are needed"),
     };
     let status = if facts.sub_ids.suffice() { Status::Ok } else { Status::Missing };
-    Check::new(LAYERS, "sub-ids", status, detail).fix(give_sub_ids(&facts.caller())).optional()
+    let check = Check::new(LAYERS, "sub-ids", status, detail).optional();
+    // A root without rights is helped by capabilities, not by sub-ids.
+    if facts.uid == 0 { check } else { check.fix(give_sub_ids(&facts.caller())) }
 }
 
 fn groups(facts: &Facts) -> Check {
@@ -163,9 +183,9 @@ fn groups(facts: &Facts) -> Check {
         }
         (_, [_, ..]) => check(Status::Degraded, format!("{version} without {}; {without}", missing.join(", ")))
             .fix("boot with cgroup_enable=memory systemd.unified_cgroup_hierarchy=1"),
-        (false, []) if facts.is_root() => {
+        (false, []) if facts.uid == 0 => {
             check(Status::Degraded, format!("{version}, but it cannot be written here; {without}"))
-                .fix("docker run --privileged --cgroupns=host")
+                .fix("docker run -v /sys/fs/cgroup:/sys/fs/cgroup")
         }
         _ => check(Status::Degraded, format!("{version}, but no part of it was given to you; {without}"))
             .fix("systemd-run --user --scope -p Delegate=yes glovebox run …"),
@@ -194,7 +214,7 @@ fn id_mapped_mounts(facts: &Facts) -> Check {
         _ if !facts.is_root() => check(Status::Ok, "root's; not used for you".into()),
         None => check(Status::Ok, "the file system of /usr takes them".into()),
         Some(why) => check(Status::Degraded, format!("the file system of /usr does not take them: {why}"))
-            .fix("keep /usr on ext4, btrfs or xfs, or on an overlay with Linux 6.8 or newer"),
+            .fix("keep /usr on ext4, btrfs or xfs; the overlay that a container's files lie on takes none"),
     }
 }
 

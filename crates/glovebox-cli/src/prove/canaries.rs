@@ -46,6 +46,14 @@ pub(crate) struct Canaries {
 impl Canaries {
     /// Plants everything. What cannot be planted leaves its rows without a verdict.
     pub(crate) fn plant(token: String, data_dir: &Path) -> Result<Self> {
+        let mut planted = Self::plant_folder(token, data_dir)?;
+        planted.plant_listeners();
+        planted.plant_processes();
+        Ok(planted)
+    }
+
+    /// Plants what needs neither a socket nor a process.
+    pub(super) fn plant_folder(token: String, data_dir: &Path) -> Result<Self> {
         let folder = Folder::make(data_dir, &token)
             .map_err(|e| Error::new(ErrorCode::HostIo, "the canaries have no folder").because(e))?;
         let mut planted = Canaries {
@@ -61,8 +69,6 @@ impl Canaries {
         };
         planted.words.insert("token", Ok(vec![planted.token.clone()]));
         planted.plant_files().map_err(|e| Error::new(ErrorCode::HostIo, "no canary can be written").because(e))?;
-        planted.plant_listeners();
-        planted.plant_processes();
         Ok(planted)
     }
 

@@ -58,7 +58,7 @@ pub(crate) async fn all(engine: &Engine, canaries: &mut Canaries) -> Result<Vec<
         };
         let verdict = match place {
             Ok(inside) => inside.judge(row, canaries).await,
-            Err(why) => Verdict::Unknown(format!("its sandbox could not be made: {why}")),
+            Err(why) => Verdict::Unknown(why.clone()),
         };
         checks.push(verdict.into_check(row.group, row.name));
     }

@@ -355,7 +355,9 @@ fn no_account(seen: &Seen, _: &mut Canaries) -> Verdict {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use glovebox_core::{Enforcement, Isolation, LimitsInForce, Outcome, SandboxId};
+
+    use super::{super::new_token, *};
 
     #[test]
     fn every_guarantee_is_a_sentence_of_its_own_in_a_group_that_is_printed() {
@@ -367,5 +369,101 @@ mod tests {
             assert!(GROUPS.contains(&row.group) && row.name.contains(' ') && !row.name.ends_with('.'), "{}", row.name);
         }
         assert!(GROUPS.iter().all(|group| GUARANTEES.iter().any(|row| row.group == *group)));
+    }
+
+    fn seen(outcome: Outcome, out: &str) -> Seen {
+        let enforcement = [("cpus".to_owned(), Enforcement::Cgroup)].into();
+        Seen {
+            outcome,
+            out: out.to_owned(),
+            err: String::new(),
+            out_bytes: out.len() as u64,
+            limits: LimitsInForce {
+                memory_bytes: 0,
+                cpus: 1.0,
+                pids: 1,
+                disk_bytes: 0,
+                inodes: 0,
+                open_files: 0,
+                timeout_ms: 0,
+                output_bytes: 0,
+                memory_group_bytes: None,
+                store: String::new(),
+                lowered: Vec::new(),
+                enforcement,
+            },
+            isolation: Isolation::default(),
+            sandbox: SandboxId::new(),
+        }
+    }
+
+    #[test]
+    fn no_guarantee_holds_when_the_probe_says_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut canaries = Canaries::plant_folder(new_token(), dir.path()).unwrap();
+        for row in GUARANTEES {
+            for outcome in
+                [Outcome::Exited { code: 0 }, Outcome::Exited { code: 99 }, Outcome::Lost, Outcome::Cancelled]
+            {
+                let verdict = (row.judge)(&seen(outcome.clone(), ""), &mut canaries);
+                assert!(!matches!(verdict, Verdict::Holds(_)), "{} after {outcome:?}", row.name);
+            }
+        }
+    }
+
+    /// What a probe would print where nothing isolates it.
+    fn on_a_bare_host(probe: &str) -> (i32, String) {
+        let own_name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let text = match probe.split(' ').next().unwrap_or_default() {
+            "make-files" => "/tmp ok\n/dev/shm ok\n/home/user ok\n",
+            "write-file" => "wrote 1\n",
+            "devices" => "character /dev/null\nblock /dev/sda\n",
+            "status" => {
+                let text = "Uid 0 0 0 0\nGid 0 0 0 0\nuid_map 0 0 4294967295\nCapEff 000001ffffffffff\nNoNewPrivs 0\nSeccomp 0";
+                return (0, format!("{text}\nhost_name {own_name}\n"));
+            }
+            "mount-flags" => "/ nodev\n/usr read-only\n",
+            "search-processes" => {
+                "found /proc/7/environ\nfound /proc/7/cmdline\nfound /proc/7/mountinfo\nprocesses 3\nlooked 3\n"
+            }
+            "kill" => "kill ok\n",
+            "signal-pid1" => "KILL ok\nalive false\n",
+            "ipc" => "shmget ok\nlisted_shm 1\nlisted_msg 0\nlisted_sem 0\n",
+            "interfaces" => "lo\neth0\n",
+            "fork-bomb" => "forked 200\nstopped none\n",
+            "fill-disk" => return (1, "wrote 999999999\nstopped ENOSPC\n".into()),
+            "fill-inodes" => return (1, "made 99999\nstopped ENOSPC\n".into()),
+            "open-files" => "opened 200\n",
+            "burn-cpu" => "wall_ms 151\n",
+            "eat-memory" => "ate 512\n",
+            "print-bytes" => return (0, "x".repeat(1_000_000)),
+            "raw-fd-scan" => "0\n1\n2\n7\n",
+            "show" if probe.contains("cgroup") => "/proc/self/cgroup 0::/glovebox/x.run\n",
+            "show" => {
+                return (
+                    0,
+                    fs::read_to_string("/etc/passwd").unwrap().lines().map(|l| format!("/etc/passwd {l}\n")).collect(),
+                );
+            }
+            "syscall" if probe.contains("int80") => "int80 exited 0\nx32-getpid ok\nx32-read EBADF\n",
+            _ => "this ok\n",
+        };
+        (0, text.to_owned())
+    }
+
+    #[test]
+    fn what_a_bare_host_answers_breaks_every_guarantee() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut canaries = Canaries::plant_folder(new_token(), dir.path()).unwrap();
+        fs::write(canaries.workspace().join("given"), "changed").unwrap();
+        let written = Path::new("/tmp").join(&canaries.token);
+        fs::write(&written, "").unwrap();
+        // A program that does not end has no other end than the one that was asked for.
+        for row in GUARANTEES.iter().filter(|row| row.timeout.is_none()) {
+            let (code, out) = on_a_bare_host(row.probe);
+            let verdict = (row.judge)(&seen(Outcome::Exited { code }, &out), &mut canaries);
+            assert!(matches!(verdict, Verdict::Broken(_)), "{}", row.name);
+        }
+        fs::remove_file(written).unwrap();
     }
 }

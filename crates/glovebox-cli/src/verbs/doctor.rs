@@ -12,16 +12,14 @@ use crate::{
 
 pub(crate) fn execute(globals: &Globals, args: &DoctorArgs, flags: &Flags) -> Result<u8> {
     require_native(&globals.backend, flags)?;
-    // Something that changes the host must have been typed: the variable and the key `user` are those of runs.
-    let typed = |flag: &str| flags.origin(flag) == Origin::Flag;
-    let fix = args.fix && typed("fix");
-    let user = args.user.as_deref().filter(|_| typed("user"));
-    if user.is_some() && !fix {
+    // The variable and the key `user` are those of runs, so only what was typed counts here.
+    let user = args.user.as_deref().filter(|_| flags.origin("user") == Origin::Flag);
+    if user.is_some() && !args.fix {
         let error = Error::new(ErrorCode::Usage, "--user says for whom --fix is to work");
         return Err(error.hint("glovebox doctor --fix --user NAME"));
     }
     let data_dir = data_dir(globals);
-    let fixed = if fix { Some(fix_all(&data_dir, user)?) } else { None };
+    let fixed = if args.fix { Some(fix_all(&data_dir, user)?) } else { None };
     let mut checks = doctor::checks(&doctor::Facts::gather());
     checks.extend(doctor::stores(&data_dir));
     // Languages are many, so they come last.

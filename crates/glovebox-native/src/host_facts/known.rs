@@ -52,8 +52,10 @@ pub struct Signs {
     pub apparmor_restricts: Option<u64>,
     /// Whether the root of this process is not the root of a mount.
     pub changed_root: bool,
-    /// Whether the caller may do what a root may: CAP_SYS_ADMIN.
+    /// Whether the caller may do what makes a root: CAP_SYS_ADMIN.
     pub may_administrate: bool,
+    /// Capabilities that a root needs for sandboxes and does not have, without `CAP_`.
+    pub lacking: Vec<&'static str>,
     /// Whether a filter of system calls is on the caller.
     pub filtered: bool,
 }
@@ -75,7 +77,8 @@ impl Signs {
             unprivileged_clone: switch("kernel/unprivileged_userns_clone"),
             apparmor_restricts: switch("kernel/apparmor_restrict_unprivileged_userns"),
             changed_root: !mounts.is_empty() && !mounts.lines().any(|line| line.split(' ').nth(4) == Some("/")),
-            may_administrate: may_administrate(&status),
+            may_administrate: !lacking(&status).contains(&"SYS_ADMIN"),
+            lacking: lacking(&status),
             filtered: sys::status_field(&status, "Seccomp") == Some("2"),
         }
     }
@@ -98,10 +101,22 @@ fn container() -> Option<Container> {
     (said.trim() == "lxc" || is_there("/dev/.lxc")).then_some(Container::Lxc)
 }
 
-fn may_administrate(status: &str) -> bool {
-    const CAP_SYS_ADMIN: u64 = 1 << 21;
-    let held = sys::status_field(status, "CapEff").and_then(|set| u64::from_str_radix(set, 16).ok());
-    held.is_some_and(|set| set & CAP_SYS_ADMIN != 0)
+/// What a root needs to make sandboxes, by the kernel's numbers.
+const NEEDED: [(u32, &str); 8] = [
+    (0, "CHOWN"),
+    (1, "DAC_OVERRIDE"),
+    (5, "KILL"),
+    (6, "SETGID"),
+    (7, "SETUID"),
+    (12, "NET_ADMIN"),
+    (19, "SYS_PTRACE"),
+    (21, "SYS_ADMIN"),
+];
+
+/// Those of [`NEEDED`] that a process does not have.
+fn lacking(status: &str) -> Vec<&'static str> {
+    let held = sys::status_field(status, "CapEff").and_then(|set| u64::from_str_radix(set, 16).ok()).unwrap_or(0);
+    NEEDED.iter().filter(|(number, _)| held & (1 << number) == 0).map(|(_, name)| *name).collect()
 }
 
 /// The first row of [`KNOWN_HOSTS`] that fits.
@@ -125,37 +140,39 @@ pub const KNOWN_HOSTS: &[KnownHost] = &[
     },
     KnownHost {
         name: "a container of GitHub Actions",
-        sign: "GITHUB_ACTIONS is set, and the job has a container without CAP_SYS_ADMIN",
+        sign: "GITHUB_ACTIONS is set, and the job has a container without the capabilities that sandboxes need",
         remedy: "container: {options: --privileged} in the job, or no container: the runner itself works",
         recognises: |signs| signs.github && is_tight_container(signs),
     },
     KnownHost {
         name: "a container of GitLab CI",
-        sign: "GITLAB_CI is set, and the job has a container without CAP_SYS_ADMIN",
+        sign: "GITLAB_CI is set, and the job has a container without the capabilities that sandboxes need",
         remedy: "privileged = true in [runners.docker] of the runner's config.toml",
         recognises: |signs| signs.gitlab && is_tight_container(signs),
     },
     KnownHost {
         name: "a pod of Kubernetes without rights",
-        sign: "the variables or secrets of Kubernetes are there, and CAP_SYS_ADMIN is not held",
+        sign: "the variables or secrets of Kubernetes are there, and capabilities that sandboxes need are not held",
         remedy: "securityContext: {privileged: true} for the container",
         recognises: |signs| signs.container == Some(Container::Kubernetes) && is_tight_container(signs),
     },
     KnownHost {
         name: "a Docker container with the default options",
-        sign: "/.dockerenv is there, and CAP_SYS_ADMIN is not held",
-        remedy: "docker run --privileged --cgroupns=host",
+        sign: "/.dockerenv is there, and capabilities that sandboxes need are not held",
+        remedy: "docker run --cap-add SYS_ADMIN --cap-add NET_ADMIN --cap-add SYS_PTRACE --security-opt seccomp=unconfined \
+                 --security-opt apparmor=unconfined --security-opt systempaths=unconfined \
+                 -v /sys/fs/cgroup:/sys/fs/cgroup, or --privileged with that -v",
         recognises: |signs| signs.container == Some(Container::Docker) && is_tight_container(signs),
     },
     KnownHost {
         name: "a Podman container with the default options",
-        sign: "/run/.containerenv is there, and CAP_SYS_ADMIN is not held",
-        remedy: "podman run --privileged --cgroupns=host",
+        sign: "/run/.containerenv is there, and capabilities that sandboxes need are not held",
+        remedy: "podman run --privileged -v /sys/fs/cgroup:/sys/fs/cgroup",
         recognises: |signs| signs.container == Some(Container::Podman) && is_tight_container(signs),
     },
     KnownHost {
         name: "an LXC container without nesting",
-        sign: "LXC's files are there, and CAP_SYS_ADMIN is not held",
+        sign: "LXC's files are there, and capabilities that sandboxes need are not held",
         remedy: "incus config set NAME security.nesting=true (LXC: lxc.include = /usr/share/lxc/config/nesting.conf)",
         recognises: |signs| signs.container == Some(Container::Lxc) && is_tight_container(signs),
     },
@@ -188,7 +205,7 @@ pub const KNOWN_HOSTS: &[KnownHost] = &[
 /// Whether a container lets its root do less than a root can.
 fn is_tight_container(signs: &Signs) -> bool {
     let docker_like = signs.container.is_some() || (signs.filtered && (signs.github || signs.gitlab));
-    docker_like && !signs.may_administrate
+    docker_like && !signs.lacking.is_empty()
 }
 
 #[cfg(test)]
@@ -198,6 +215,11 @@ mod tests {
     /// An ordinary machine and an ordinary user.
     fn plain() -> Signs {
         Signs { user_namespaces: true, most_user_namespaces: Some(1000), ..Signs::default() }
+    }
+
+    /// A root who was given less than a root needs.
+    fn tight() -> Signs {
+        Signs { lacking: vec!["SYS_ADMIN"], ..plain() }
     }
 
     fn name(signs: &Signs) -> &'static str {
@@ -212,14 +234,14 @@ mod tests {
 
     #[test]
     fn each_host_is_called_by_its_name() {
-        let docker = Signs { container: Some(Container::Docker), root: true, filtered: true, ..plain() };
+        let docker = Signs { container: Some(Container::Docker), root: true, filtered: true, ..tight() };
         assert!(name(&docker).contains("Docker"));
-        assert_eq!(name(&Signs { may_administrate: true, ..docker.clone() }), "");
+        assert_eq!(name(&Signs { lacking: Vec::new(), ..docker.clone() }), "");
         assert!(name(&Signs { github: true, ..docker.clone() }).contains("GitHub"));
         assert!(name(&Signs { gitlab: true, ..docker }).contains("GitLab"));
-        assert!(name(&Signs { container: Some(Container::Podman), ..plain() }).contains("Podman"));
-        assert!(name(&Signs { container: Some(Container::Kubernetes), ..plain() }).contains("Kubernetes"));
-        assert!(name(&Signs { container: Some(Container::Lxc), ..plain() }).contains("LXC"));
+        assert!(name(&Signs { container: Some(Container::Podman), ..tight() }).contains("Podman"));
+        assert!(name(&Signs { container: Some(Container::Kubernetes), ..tight() }).contains("Kubernetes"));
+        assert!(name(&Signs { container: Some(Container::Lxc), ..tight() }).contains("LXC"));
         assert!(name(&Signs { apparmor_restricts: Some(1), ..plain() }).contains("Ubuntu"));
         assert!(name(&Signs { unprivileged_clone: Some(0), ..plain() }).contains("hardened"));
         assert!(name(&Signs { most_user_namespaces: Some(0), ..plain() }).contains("allows no"));
@@ -233,6 +255,12 @@ mod tests {
     fn switches_that_bind_only_ordinary_users_do_not_bind_root() {
         let root = Signs { root: true, may_administrate: true, ..plain() };
         assert_eq!(name(&Signs { apparmor_restricts: Some(1), unprivileged_clone: Some(0), ..root }), "");
+    }
+
+    #[test]
+    fn capabilities_that_a_root_lacks_are_named() {
+        assert_eq!(lacking("CapEff:\t00000000a80425fb\n"), ["NET_ADMIN", "SYS_PTRACE", "SYS_ADMIN"]);
+        assert!(lacking("CapEff:\t000001ffffffffff\n").is_empty());
     }
 
     #[test]

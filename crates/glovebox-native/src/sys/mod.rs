@@ -212,10 +212,10 @@ pub(crate) fn unshare(flags: c_int) -> io::Result<()> {
     check(unsafe { libc::unshare(flags) }.into())
 }
 
-/// Whether this process has no thread but the calling one. Asking to leave a group of threads is refused when there is one,
-/// and does nothing otherwise.
+/// Whether this process has no thread but the calling one. Asking to leave a group of threads is an error when there is one,
+/// and does nothing otherwise. A container's filter may refuse the question; that is no thread.
 pub(crate) fn has_one_thread() -> bool {
-    unshare(libc::CLONE_THREAD).is_ok()
+    unshare(libc::CLONE_THREAD).map_err(|error| error.raw_os_error()) != Err(Some(libc::EINVAL))
 }
 
 /// Installs a seccomp filter on this process.
