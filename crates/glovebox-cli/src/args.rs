@@ -63,6 +63,7 @@ Examples:
 What never comes out of a sandbox: devices, pipes and sockets, set-user-id bits, and
 anything through a link that leads out of the folder. An apply that is cut short, by
 whatever, is undone by the next one, or by glovebox gc.";
+
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
   glovebox doctor

@@ -8,7 +8,7 @@ use std::{
 };
 
 use glovebox_core::{Error, ErrorCode, Result};
-use glovebox_native::{NativeBackend, host_facts};
+use glovebox_native::host_facts;
 
 /// How many ids a user is given.
 const RANGE: u64 = 65536;
@@ -24,16 +24,12 @@ const INSTALL: [(&str, &[&str]); 5] = [
     ("apk", &["add", "shadow-subids"]),
 ];
 
-/// Makes folders as they should be, and removes what dead processes left.
-pub(crate) fn stores(data_dir: &Path) -> Result<Vec<String>> {
+/// Makes folders as they should be.
+pub(crate) fn folders(data_dir: &Path) -> Result<Vec<String>> {
     let mut done = Vec::new();
     for (path, mode) in [(data_dir, 0o755), (host_facts::runtime_folder().as_path(), 0o700)] {
         done.extend(make_folder(path, mode)?);
     }
-    done.extend(NativeBackend::collect_garbage_now()?.into_iter().map(|what| format!("removed {what}")));
-    done.extend(
-        glovebox_engine::remove_unfinished_programs(data_dir)?.into_iter().map(|what| format!("removed {what}")),
-    );
     Ok(done)
 }
 

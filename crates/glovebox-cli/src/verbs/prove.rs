@@ -6,7 +6,7 @@ use glovebox_core::{Error, ErrorCode, Result};
 use glovebox_engine::Engine;
 use glovebox_native::NativeBackend;
 
-use super::{data_dir, require_native};
+use super::{data_dir, require_native, runtime};
 use crate::{
     args::Globals,
     check,
@@ -25,10 +25,7 @@ pub(crate) fn execute(globals: &Globals, flags: &Flags) -> Result<u8> {
     let mut canaries = Canaries::plant(token, &data_dir(globals))?;
     let backend = NativeBackend::start()?;
     let engine = Engine::new(Arc::new(backend)).with_data_dir(canaries.workspace().with_file_name("data"));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime =
-        runtime.map_err(|error| Error::new(ErrorCode::Internal, "cannot start the runtime").because(error))?;
-    let checks = runtime.block_on(prove::all(&engine, &mut canaries))?;
+    let checks = runtime()?.block_on(prove::all(&engine, &mut canaries))?;
     check::print(&checks, None, &prove::summary(&checks, &globals.backend), globals.json)
 }
 
