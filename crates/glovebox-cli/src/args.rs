@@ -64,6 +64,13 @@ What never comes out of a sandbox: devices, pipes and sockets, set-user-id bits,
 anything through a link that leads out of the folder. An apply that is cut short, by
 whatever, is undone by the next one, or by glovebox gc.";
 
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  glovebox doctor
+  glovebox doctor --json | jq '.checks[] | select(.status != \"ok\")'
+  glovebox doctor --fix                     folders, leftovers; each thing done is said
+  sudo glovebox doctor --fix --user ann     sub-ids for ann, so that her sandboxes are tighter";
+
 /// Runs code that nobody has read, in a sealed sandbox.
 ///
 /// A sandbox has no network, none of your files and none of your variables, unless you give them to it. It needs no
@@ -126,6 +133,21 @@ pub(crate) enum Verb {
     /// saw it; the conflicts are listed, and the exit code is 1.
     #[command(after_help = APPLY_EXAMPLES)]
     Apply(ApplyArgs),
+    /// Say what this machine can do, what is missing, and the command that gives it
+    ///
+    /// Looks at the kernel, at what this user may do, at folders and languages. Changes nothing unless --fix is given. Exit
+    /// code 1 when something is missing without which no sandbox can be made.
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
+    /// Try to break out of sandboxes on this very machine, and say which guarantees hold
+    ///
+    /// Makes a few sandboxes as any run would, tries from inside what hostile code would try, and believes what the host
+    /// saw. Takes about a second and changes nothing. Exit code 1 when a guarantee does not hold; one that is weaker here
+    /// than elsewhere, or could not be judged, is `degraded` and says why.
+    #[command(
+        after_help = "Examples:\n  glovebox prove\n  glovebox prove --json | jq '.checks[] | select(.status != \"ok\")'"
+    )]
+    Prove,
     /// Remove what sandboxes of dead processes left behind, and mend what an apply left that was cut short
     ///
     /// A run cleans up after itself, also when it is interrupted. Only after a `kill -9` of Glovebox or a crash of the
@@ -183,6 +205,16 @@ pub(crate) struct ApplyArgs {
     /// Undo the last apply to this folder, or the one of RUN
     #[arg(long, conflicts_with_all = ["interactive", "only", "all", "outward_links"])]
     pub(crate) reverse: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Do what is safe: make folders, close them to others, remove what dead processes left
+    #[arg(long)]
+    pub(crate) fix: bool,
+    /// With --fix, as root: also give this user sub-ids, and install the tools that hand them out
+    #[arg(long, value_name = "NAME")]
+    pub(crate) user: Option<String>,
 }
 
 #[derive(Debug, Args)]

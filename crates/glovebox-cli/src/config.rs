@@ -240,12 +240,12 @@ fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// The flag of a key. A configuration file cannot name another one.
+/// The flag of a key. A configuration file can neither name another one nor ask for changes of the host.
 fn find_flag<'a>(command: &'a clap::Command, wanted: &str) -> Option<&'a Arg> {
     let named = |part: &'a clap::Command, prefix: &str| {
         part.get_arguments().find(|arg| arg.get_long().is_some_and(|long| key(prefix, long) == wanted))
     };
-    if wanted == "config" {
+    if ["config", "fix"].contains(&wanted) {
         return None;
     }
     let below = |verb: &'a clap::Command| verb.get_subcommands().find_map(|part| named(part, verb.get_name()));

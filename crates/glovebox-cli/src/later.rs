@@ -1,7 +1,7 @@
 //! Verbs and flags that are promised and not there yet. Whoever types one is told so, instead of what else it resembles.
 
 /// Verbs of later versions.
-const VERBS: [&str; 38] = [
+const VERBS: [&str; 36] = [
     "create",
     "list",
     "show",
@@ -37,8 +37,6 @@ const VERBS: [&str; 38] = [
     "serve",
     "mcp",
     "token",
-    "doctor",
-    "prove",
     "bench",
 ];
 

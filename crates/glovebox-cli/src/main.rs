@@ -6,13 +6,16 @@
 //! standard output while a run lasts.
 
 mod args;
+mod check;
 mod command_line;
 mod config;
+mod doctor;
 mod environment;
 mod files;
 mod flags;
 mod later;
 mod program;
+mod prove;
 mod report;
 mod request;
 mod review;
@@ -41,6 +44,10 @@ static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
 fn main() {
     let args: Vec<OsString> = std::env::args_os().collect();
+    if args.get(1).is_some_and(|verb| verb == verbs::prove::PROBE) {
+        let words: Vec<String> = args[2..].iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        std::process::exit(glovebox_probe::run(&words).into());
+    }
     // The launcher is forked before anything else: while this process has one thread and owns nothing worth leaking.
     // It prepares sandboxes while the command line is being read.
     let backend = args.iter().any(|arg| arg == "run").then(NativeBackend::start);
@@ -80,6 +87,8 @@ fn dispatch(line: CommandLine, backend: Option<Result<NativeBackend>>) -> Result
         Some(args::Verb::Runs(args)) => verbs::runs::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Changes(args)) => verbs::changes::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Apply(args)) => verbs::apply::execute(&cli.globals, &args, &flags),
+        Some(args::Verb::Doctor(args)) => verbs::doctor::execute(&cli.globals, &args, &flags),
+        Some(args::Verb::Prove) => verbs::prove::execute(&cli.globals, &flags),
         Some(args::Verb::Gc) => verbs::gc::execute(&cli.globals, &flags),
         Some(args::Verb::Completions(args)) => verbs::completions::execute(&cli.globals, &args),
         Some(args::Verb::Man(args)) => verbs::man::execute(&cli.globals, &args),

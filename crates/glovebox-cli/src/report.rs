@@ -19,7 +19,8 @@ pub(crate) fn say(line: &str) {
     let _ = writeln!(stderr().lock(), "glovebox: {}", printable(line));
 }
 
-fn printable(text: &str) -> String {
+/// A text with what would steer a terminal shown instead.
+pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         match c.is_control() {

@@ -23,7 +23,7 @@ use tokio::net::UnixStream;
 use crate::{
     cgroup::{Cgroups, HeldByGroups, storage_bytes},
     changes::{self, Layers},
-    launcher,
+    host_facts, launcher,
     owner::{self, RuntimeFolder},
     plan::{Answer, Counted, Order, Plan, PlannedMount},
     standing::{Standing, SubIds},
@@ -79,7 +79,8 @@ impl NativeBackend {
         let cpus =
             rustix::thread::sched_getaffinity(None).map_err(|e| unavailable("no CPU").because(io::Error::from(e)))?;
         let runtime = RuntimeFolder::of_caller();
-        match sys::fork_with(0).map_err(|e| unavailable("the launcher could not be forked").because(e))? {
+        let not_forked = |e| unavailable("the launcher could not be forked").because(e).hint(host_facts::hint());
+        match sys::fork_with(0).map_err(not_forked)? {
             Forked::Child => {
                 // All descriptors of the caller are closed, its own end of the socket included.
                 match sys::keep_only(theirs) {
@@ -94,6 +95,14 @@ impl NativeBackend {
                 Ok(NativeBackend { control, launcher_pid, cgroups, sandboxes: Mutex::default() })
             }
         }
+    }
+
+    /// What dead launchers left, for somebody who only wants to know.
+    pub fn find_garbage() -> Result<Vec<String>> {
+        let cgroups = Cgroups::look(Standing::is_root()).map_err(host_io)?;
+        let found =
+            owner::found_groups(&RuntimeFolder::of_caller(), &cgroups, None).into_iter().filter(|group| !group.owned);
+        Ok(found.map(|group| format!("groups of {}", group.id)).collect())
     }
 
     /// Removes what dead launchers left, without a launcher of one's own, and says what it was.

@@ -71,6 +71,14 @@ pub(crate) struct Cgroups {
 impl Cgroups {
     /// Looks at what is mounted, and makes our folder in each hierarchy that has a controller we use and where this user may.
     pub(crate) fn detect(as_root: bool) -> io::Result<Self> {
+        let mut found = Self::look(as_root)?;
+        found.hierarchies.retain(|h| !h.controllers.is_empty());
+        found.hierarchies.retain(|h| h.prepare().is_ok());
+        Ok(found)
+    }
+
+    /// Looks at what is mounted: all of it for root, for others what was given to them.
+    pub(crate) fn look(as_root: bool) -> io::Result<Self> {
         let mounts = sys::read_small("/proc/self/mountinfo")?;
         let mut hierarchies = parse_mounts(&mounts);
         if !as_root {
@@ -88,8 +96,6 @@ impl Cgroups {
                 .map(|(c, _)| *c)
                 .collect();
         }
-        hierarchies.retain(|h| !h.controllers.is_empty());
-        hierarchies.retain(|h| h.prepare().is_ok());
         Ok(Cgroups { hierarchies })
     }
 
@@ -107,8 +113,32 @@ impl Cgroups {
         }
     }
 
-    fn has(&self, controller: Controller) -> bool {
+    /// Whether a controller is there.
+    pub(crate) fn has(&self, controller: Controller) -> bool {
         self.hierarchies.iter().any(|h| h.controllers.contains(&controller))
+    }
+
+    /// Whether groups can be made in every hierarchy that has a controller we use.
+    pub(crate) fn can_be_written(&self) -> bool {
+        let used = || self.hierarchies.iter().filter(|h| !h.controllers.is_empty());
+        let writable = |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+        used().next().is_some() && used().all(|h| writable(&h.mount))
+    }
+
+    /// Where version 2 is mounted, if it is.
+    pub(crate) fn unified(&self) -> Option<PathBuf> {
+        self.hierarchies.iter().find(|h| h.version == Version::Two).map(|h| h.mount.clone())
+    }
+
+    /// Which versions are mounted, as people call it.
+    pub(crate) fn version(&self) -> &'static str {
+        let has = |version| self.hierarchies.iter().any(|h| h.version == version);
+        match (has(Version::One), has(Version::Two)) {
+            (true, true) => "hybrid",
+            (true, false) => "v1",
+            (false, true) => "v2",
+            (false, false) => "none",
+        }
     }
 
     /// The names of all groups that any launcher left or uses, without their endings.

@@ -111,7 +111,7 @@ fn base(id: SandboxId) -> u32 {
 }
 
 /// The map of a sandbox of root.
-fn plain_map(base: u32) -> String {
+pub(crate) fn plain_map(base: u32) -> String {
     format!("0 {base} {RANGE}\n")
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use glovebox_core::{Error, ErrorCode, Layer, SandboxId};
 use serde::{Deserialize, Serialize};
 
-use crate::{cgroup::HeldByGroups, standing::NEW_NAMESPACE};
+use crate::{cgroup::HeldByGroups, host_facts, standing::NEW_NAMESPACE};
 
 /// Everything about a sandbox that the launcher needs, as plain values.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -118,7 +118,7 @@ impl Failure {
                 "this host does not let an ordinary user make namespaces",
             )
             .because(reason)
-            .hint("run it as root, or allow user namespaces on this host");
+            .hint(host_facts::hint());
         }
         let code = if self.step.starts_with("mount ") { ErrorCode::InvalidMount } else { ErrorCode::SandboxSetup };
         Error::new(code, format!("the sandbox could not be made: {}", self.step)).because(reason)

@@ -4,7 +4,7 @@
 //! backend; what a backend leaves on the host, and how to reach into it from outside, is told by a [`Subject`].
 //! A failed expectation is a panic; the suite catches it, and checks for leftovers after every case, failed or not.
 //!
-//! Inside the sandbox the program of `tests/probe` tries things; on the host it plants what must not be reachable.
+//! Inside the sandbox the program of `glovebox-probe` tries things; on the host it plants what must not be reachable.
 
 mod as_user;
 mod case;

@@ -27,7 +27,7 @@ struct Args {
     /// Prints one JSON document in place of lines.
     #[arg(long)]
     json: bool,
-    /// The program of tests/probe; by default the one beside this program.
+    /// The program of glovebox-probe; by default the one beside this program.
     #[arg(long)]
     probe: Option<PathBuf>,
     /// Runs the suite as an ordinary user, whom it makes itself. Only root can.

@@ -7,7 +7,8 @@ use crate::tree::SourceFile;
 
 /// What each crate may know of the others. Lower crates come first; a line only names lines above it, so dependencies
 /// point down. Only the command line names a concrete backend.
-const MAY_KNOW: [(&str, &[&str]); 8] = [
+const MAY_KNOW: [(&str, &[&str]); 9] = [
+    ("glovebox-probe", &[]),
     ("glovebox-core", &[]),
     ("glovebox-proto", &["glovebox-core"]),
     ("glovebox-guest", &["glovebox-core", "glovebox-proto"]),
@@ -15,7 +16,17 @@ const MAY_KNOW: [(&str, &[&str]); 8] = [
     ("glovebox-ledger", &["glovebox-core"]),
     ("glovebox-engine", &["glovebox-core", "glovebox-proto", "glovebox-ledger"]),
     ("glovebox-changes", &["glovebox-core", "glovebox-ledger"]),
-    ("glovebox-cli", &["glovebox-changes", "glovebox-core", "glovebox-engine", "glovebox-ledger", "glovebox-native"]),
+    (
+        "glovebox-cli",
+        &[
+            "glovebox-changes",
+            "glovebox-core",
+            "glovebox-engine",
+            "glovebox-ledger",
+            "glovebox-native",
+            "glovebox-probe",
+        ],
+    ),
 ];
 
 /// The page that explains each dependency.

@@ -1,5 +1,7 @@
 //! `glovebox gc`: removes what dead processes left, and mends folders in which they applied changes.
 
+use std::path::Path;
+
 use glovebox_core::Result;
 use glovebox_ledger::Ledger;
 use glovebox_native::NativeBackend;
@@ -17,12 +19,7 @@ pub(crate) fn execute(globals: &Globals, flags: &Flags) -> Result<u8> {
             Err(error) => not_mended.push((folder, error)),
         }
     }
-    let mut removed = NativeBackend::collect_garbage_now()?;
-    removed.extend(glovebox_engine::remove_unfinished_programs(&data_dir(globals))?);
-    match runtime()?.block_on(Ledger::below(data_dir(globals)).sweep())? {
-        0 => {}
-        blobs => removed.push(format!("{blobs} unfinished blobs")),
-    }
+    let removed = remove(&data_dir(globals))?;
     if globals.json {
         report::document(&json!({
             "removed": removed,
@@ -41,4 +38,15 @@ pub(crate) fn execute(globals: &Globals, flags: &Flags) -> Result<u8> {
         report::say(&format!("hint: {}", error.hint.as_deref().unwrap_or("look at the folder")));
     }
     Ok(not_mended.first().map_or(0, |(_, error)| error.code.exit_code()))
+}
+
+/// Removes what dead processes left, and says what it was.
+pub(super) fn remove(data_dir: &Path) -> Result<Vec<String>> {
+    let mut removed = NativeBackend::collect_garbage_now()?;
+    removed.extend(glovebox_engine::remove_unfinished_programs(data_dir)?);
+    match runtime()?.block_on(Ledger::below(data_dir).sweep())? {
+        0 => {}
+        blobs => removed.push(format!("{blobs} unfinished blobs")),
+    }
+    Ok(removed)
 }

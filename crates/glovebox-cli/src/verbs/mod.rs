@@ -3,8 +3,10 @@
 pub(crate) mod apply;
 pub(crate) mod changes;
 pub(crate) mod completions;
+pub(crate) mod doctor;
 pub(crate) mod gc;
 pub(crate) mod man;
+pub(crate) mod prove;
 pub(crate) mod run;
 pub(crate) mod runs;
 

@@ -44,7 +44,7 @@ fn what_a_later_version_brings_is_said_plainly() {
     bench.write("a.py", "");
     for (args, what) in [
         (&["create", "--name", "x"][..], "glovebox create"),
-        (&["doctor"], "glovebox doctor"),
+        (&["serve"], "glovebox serve"),
         (&["run", "--allow", "example.com", "a.py"], "--allow"),
         (&["run", "--keep=5m", "a.py"], "--keep"),
         (&["--server", "x", "run", "a.py"], "--server"),

@@ -3,10 +3,12 @@
 mod bad_input;
 mod changes;
 mod configuration;
+mod doctor;
 mod endings;
 mod flags;
 mod help;
 mod languages;
+mod prove;
 mod result;
 mod running;
 mod runs;

@@ -86,6 +86,11 @@ pub(crate) fn read_small(path: impl AsRef<std::path::Path>) -> io::Result<String
     String::from_utf8(text).map_err(io::Error::other)
 }
 
+/// A field of a process's status file, by its whole name.
+pub(crate) fn status_field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
 /// Ends this process at once, without running destructors or exit handlers of the process it was forked from.
 pub(crate) fn exit_now(code: c_int) -> ! {
     // SAFETY: `_exit` is always sound.
@@ -207,10 +212,10 @@ pub(crate) fn unshare(flags: c_int) -> io::Result<()> {
     check(unsafe { libc::unshare(flags) }.into())
 }
 
-/// Whether this process has no thread but the calling one. Asking to leave a group of threads is refused when there is one,
-/// and does nothing otherwise.
+/// Whether this process has no thread but the calling one. Asking to leave a group of threads is an error when there is one,
+/// and does nothing otherwise. A container's filter may refuse the question; that is no thread.
 pub(crate) fn has_one_thread() -> bool {
-    unshare(libc::CLONE_THREAD).is_ok()
+    unshare(libc::CLONE_THREAD).map_err(|error| error.raw_os_error()) != Err(Some(libc::EINVAL))
 }
 
 /// Installs a seccomp filter on this process.
@@ -363,4 +368,16 @@ pub(crate) fn adopt(fd: RawFd) -> OwnedFd {
 
 fn check(result: libc::c_long) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_found_by_its_whole_name() {
+        let status = "CapBnd:\t0000\nSeccomp:\t2\nSeccomp_filters:\t1\n";
+        assert_eq!(status_field(status, "Seccomp"), Some("2"));
+        assert_eq!(status_field(status, "Cap"), None);
+    }
 }

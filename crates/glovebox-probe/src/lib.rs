@@ -1,8 +1,9 @@
 //! Tries things from inside a sandbox and prints what happened, one plain fact a line.
 //!
-//! The conformance suite mounts this program into sandboxes. It never trusts the sandbox and never judges: each
-//! subcommand does one thing and prints `ok`, an errno name or a `name value` pair; the suite decides what is right.
-//! A few subcommands (`hold-shm`, `key-add`) are also run on the host, to plant what must not be reachable inside.
+//! The conformance suite mounts this as a program into sandboxes; `glovebox prove` puts the command line itself there,
+//! which has all of it as a hidden verb. It never trusts the sandbox and never judges: each subcommand does one thing and
+//! prints `ok`, an errno name or a `name value` pair; whoever asked decides what is right. A few subcommands (`hold`,
+//! `hold-shm`, `key-add`) are also run on the host, to plant what must not be reachable inside.
 
 mod errno;
 mod look;
@@ -13,24 +14,19 @@ mod resources;
 mod sys;
 mod tree;
 
-use std::process::ExitCode;
-
 /// What a subcommand returns: the exit code, or why it could not be tried.
 type Tried = Result<u8, String>;
 
-fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    match run(&words) {
-        Ok(code) => ExitCode::from(code),
-        Err(why) => {
-            eprintln!("probe: {why}");
-            ExitCode::from(99)
-        }
-    }
+/// Does what the words ask for and returns the exit code; 99 when it could not be tried.
+pub fn run(words: &[String]) -> u8 {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    try_words(&words).unwrap_or_else(|why| {
+        eprintln!("probe: {why}");
+        99
+    })
 }
 
-fn run(words: &[&str]) -> Tried {
+fn try_words(words: &[&str]) -> Tried {
     let Some((command, rest)) = words.split_first() else {
         return Err("a subcommand is needed".into());
     };
@@ -42,6 +38,12 @@ fn run(words: &[&str]) -> Tried {
         ("raw-fd-scan", []) => look::scan_descriptors(),
         ("env", []) => look::environment(),
         ("read", paths) => look::read(paths),
+        ("show", paths) => look::show(paths),
+        ("devices", []) => look::devices(),
+        ("search-processes", []) => look::search_processes(),
+        ("make-files", [name, folders @ ..]) => look::make_files(name, folders),
+        ("mount-flags", paths) => look::mount_flags(paths),
+        ("hold", [_]) => look::hold(),
         ("open-for-writing", paths) => look::open_for_writing(paths),
         ("key-add", [name]) => look::key_add(name),
         ("key-reach", [name, serial]) => look::key_reach(name, number(serial)?),
@@ -64,6 +66,7 @@ fn run(words: &[&str]) -> Tried {
         ("daemon", []) => tree::daemon(),
         ("ignore-term", []) => tree::ignore_term(),
         ("signal-pid1", []) => tree::signal_pid1(),
+        ("kill", [pid]) => tree::kill(number(pid)?),
         ("kill-self", [signal]) => tree::kill_self(number(signal)?),
         ("exit", [code]) => Ok(number(code)?),
         ("interfaces", []) => network::interfaces(),

@@ -199,18 +199,19 @@ fn netlink_route() -> Worked {
 }
 
 fn ptrace_own_child() -> Worked {
-    let request = |what: u32, pid: i32| {
-        sys::call(libc::SYS_ptrace, &[Arg::Int(what.into()), Arg::Int(pid.into()), Arg::Int(0), Arg::Int(0)])
+    // C libraries do not agree on the type of these numbers.
+    let request = |what: i64, pid: i32| {
+        sys::call(libc::SYS_ptrace, &[Arg::Int(what), Arg::Int(pid.into()), Arg::Int(0), Arg::Int(0)])
     };
     let child = sys::fork_with(0, || {
-        if request(libc::PTRACE_TRACEME, 0).is_err() {
+        if request(libc::PTRACE_TRACEME as i64, 0).is_err() {
             return 1;
         }
         sys::raise(libc::SIGSTOP);
         9
     })?;
     holds(sys::wait_for(child) == format!("stopped {}", libc::SIGSTOP))?;
-    request(libc::PTRACE_CONT, child)?;
+    request(libc::PTRACE_CONT as i64, child)?;
     holds(sys::wait_for(child) == "exited 9")
 }
 

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::Read,
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
 };
 
 use crate::{Tried, errno_of, report, sys, sys::Arg};
@@ -27,6 +27,7 @@ pub(crate) fn status() -> Tried {
         println!("ns_{name} {}", link.display());
     }
     println!("landlock_abi {}", landlock_abi());
+    println!("host_name {}", rustix::system::uname().nodename().to_string_lossy());
     Ok(0)
 }
 
@@ -91,6 +92,107 @@ pub(crate) fn open_for_writing(paths: &[&str]) -> Tried {
             result => report(path, result.map(drop).map_err(|e| errno_of(&e))),
         }
     }
+    Ok(0)
+}
+
+/// Prints the beginning of each file, its path before every line.
+pub(crate) fn show(paths: &[&str]) -> Tried {
+    for path in paths {
+        match read_beginning(path) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).lines().for_each(|line| println!("{path} {line}")),
+            Err(error) => report(path, Err(errno_of(&error))),
+        }
+    }
+    Ok(0)
+}
+
+/// Reads up to 64 KiB of a file.
+fn read_beginning(path: impl AsRef<std::path::Path>) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    file.take(64 << 10).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Prints every device below /dev but those of terminals, as `block NAME` or `character NAME`.
+pub(crate) fn devices() -> Tried {
+    let mut folders = vec![std::path::PathBuf::from("/dev")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).map_err(|e| e.to_string())?.flatten() {
+            let kind = entry.file_type().map_err(|e| e.to_string())?;
+            let path = entry.path();
+            if kind.is_dir() && path != std::path::Path::new("/dev/pts") {
+                folders.push(path);
+            } else if kind.is_block_device() || kind.is_char_device() {
+                println!("{} {}", if kind.is_block_device() { "block" } else { "character" }, path.display());
+            }
+        }
+    }
+    Ok(0)
+}
+
+/// Reads words from stdin, one a line, and looks for them in all that /proc shows of every process. Prints how many
+/// processes there are, how many could be looked at, and each file that holds one of the words. The words do not come as
+/// arguments, because the probe would then find itself.
+pub(crate) fn search_processes() -> Tried {
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).map_err(|e| e.to_string())?;
+    let words: Vec<&[u8]> = text.lines().map(str::as_bytes).filter(|word| !word.is_empty()).collect();
+    let holds = |bytes: &[u8]| words.iter().any(|word| bytes.windows(word.len()).any(|part| part == *word));
+    let (mut processes, mut looked) = (0, 0);
+    for entry in fs::read_dir("/proc").map_err(|e| e.to_string())?.flatten() {
+        let folder = entry.path();
+        if !entry.file_name().to_string_lossy().bytes().all(|b| b.is_ascii_digit()) {
+            continue;
+        }
+        processes += 1;
+        let mut seen = false;
+        for name in ["cmdline", "environ", "comm", "mountinfo", "cgroup", "maps"] {
+            let bytes = read_beginning(folder.join(name)).unwrap_or_default();
+            seen |= name == "environ" && !bytes.is_empty();
+            if holds(&bytes) {
+                println!("found {}", folder.join(name).display());
+            }
+        }
+        looked += u32::from(seen);
+        let descriptors = fs::read_dir(folder.join("fd")).into_iter().flatten().flatten().map(|fd| fd.path());
+        let links = ["exe", "cwd", "root"].into_iter().map(|name| folder.join(name));
+        for link in links.chain(descriptors) {
+            if fs::read_link(&link).is_ok_and(|target| holds(target.as_os_str().as_encoded_bytes())) {
+                println!("found {}", link.display());
+            }
+        }
+    }
+    println!("processes {processes}\nlooked {looked}");
+    Ok(0)
+}
+
+/// Tries to make a file of this name in each folder.
+pub(crate) fn make_files(name: &str, folders: &[&str]) -> Tried {
+    for folder in folders {
+        let path = std::path::Path::new(folder).join(name);
+        let made = fs::OpenOptions::new().write(true).create_new(true).open(path);
+        report(folder, made.map(drop).map_err(|e| errno_of(&e)));
+    }
+    Ok(0)
+}
+
+/// Prints what the mount of each path refuses: `nosuid`, `nodev`, `read-only`, joined by commas.
+pub(crate) fn mount_flags(paths: &[&str]) -> Tried {
+    use rustix::fs::StatVfsMountFlags as Flags;
+    for path in paths {
+        let facts = rustix::fs::statvfs(*path).map_err(|e| format!("{path}: {e}"))?;
+        let names = [(Flags::NOSUID, "nosuid"), (Flags::NODEV, "nodev"), (Flags::RDONLY, "read-only")];
+        let set: Vec<&str> = names.iter().filter(|(flag, _)| facts.f_flag.contains(*flag)).map(|(_, n)| *n).collect();
+        println!("{path} {}", set.join(","));
+    }
+    Ok(0)
+}
+
+/// On the host: is there, with a telling argument, until the end of stdin.
+pub(crate) fn hold() -> Tried {
+    println!("ready");
+    wait_for_end_of_stdin();
     Ok(0)
 }
 

@@ -110,6 +110,13 @@ pub(crate) fn signal_pid1() -> Tried {
     Ok(0)
 }
 
+/// Tries to end a process.
+pub(crate) fn kill(pid: i32) -> Tried {
+    let pid = Pid::from_raw(pid).ok_or("no process has the number 0")?;
+    report("kill", kill_process(pid, Signal::KILL).map_err(|e| e.raw_os_error()));
+    Ok(0)
+}
+
 /// Ends this process by a signal.
 pub(crate) fn kill_self(signal: i32) -> Tried {
     sys::set_signal(signal, libc::SIG_DFL);

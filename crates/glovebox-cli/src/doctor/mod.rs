@@ -1,0 +1,254 @@
+//! `glovebox doctor`: what this host can do, and how to get the rest. Looking changes nothing; [`fix`] does.
+
+pub(crate) mod fix;
+mod stores;
+
+use glovebox_core::Language;
+use glovebox_engine::Toolchains;
+use glovebox_native::host_facts::{self, GroupFacts, Level, OLDEST_KERNEL, Obstacle, Signs, Step, SubIds};
+
+use crate::check::{Check, Status};
+pub(crate) use stores::stores;
+
+const HOST: &str = "host";
+const LAYERS: &str = "layers";
+const LANGUAGES: &str = "languages";
+
+/// What was found out about the host and the caller.
+pub(crate) struct Facts {
+    signs: Signs,
+    uid: u32,
+    name: Option<String>,
+    sub_ids: SubIds,
+    groups: GroupFacts,
+    obstacle: Option<Obstacle>,
+    id_mapped: Option<String>,
+}
+
+impl Facts {
+    /// Looks at everything. The caller must have one thread, because some things are tried in a forked process.
+    pub(crate) fn gather() -> Self {
+        let signs = Signs::read();
+        let uid = rustix::process::geteuid().as_raw();
+        let name = host_facts::user_name(uid);
+        Facts {
+            sub_ids: SubIds::of(uid, name.as_deref()),
+            groups: host_facts::group_facts(),
+            obstacle: host_facts::try_user_namespace().err(),
+            id_mapped: host_facts::try_id_mapped_mount("/usr").err().map(|error| error.to_string()),
+            signs,
+            uid,
+            name,
+        }
+    }
+
+    /// Whether the caller is a root who may do what roots do.
+    fn is_root(&self) -> bool {
+        self.uid == 0 && self.signs.may_administrate
+    }
+
+    fn level(&self) -> Level {
+        Level::of(self.is_root(), self.obstacle.is_none(), self.sub_ids)
+    }
+
+    fn caller(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.uid.to_string())
+    }
+}
+
+/// All checks but those of stores, in the order of the table.
+pub(crate) fn checks(facts: &Facts) -> Vec<Check> {
+    let mut checks = vec![
+        kernel(),
+        known_host(facts),
+        caller(facts),
+        capabilities(facts),
+        namespaces(facts),
+        sub_ids(facts),
+        groups(facts),
+        seccomp(),
+        landlock(),
+        id_mapped_mounts(facts),
+        overlay(),
+        extended_attributes(),
+    ];
+    checks.extend(Language::ALL.iter().map(language));
+    checks
+}
+
+fn kernel() -> Check {
+    let (release, numbers) = host_facts::kernel();
+    let (major, minor) = OLDEST_KERNEL;
+    let status = if numbers >= OLDEST_KERNEL { Status::Ok } else { Status::Missing };
+    let check = Check::new(HOST, "kernel", status, release);
+    check.fix(format!("install a kernel of version {major}.{minor} or newer"))
+}
+
+fn known_host(facts: &Facts) -> Check {
+    let Some(host) = host_facts::known_host() else {
+        let what = match facts.signs.container {
+            Some(container) => format!("a container ({container:?}) with the options that it needs"),
+            None if facts.signs.version.to_ascii_lowercase().contains("microsoft") => "WSL 2".to_owned(),
+            None => "none of the kinds that are known to refuse sandboxes".to_owned(),
+        };
+        return Check::new(HOST, "kind of host", Status::Ok, what);
+    };
+    let status = if facts.obstacle.is_some() { Status::Missing } else { Status::Degraded };
+    Check::new(HOST, "kind of host", status, host.name).fix(host.remedy)
+}
+
+fn caller(facts: &Facts) -> Check {
+    let caller = facts.caller();
+    let (status, what) = match facts.level() {
+        Level::Root => (Status::Ok, "every sandbox has an id range of its own"),
+        Level::SubIds => (Status::Ok, "sandboxes use your sub-ids; guest and commands have different ids"),
+        Level::OneId => (Status::Degraded, "guest and commands share your own id"),
+        Level::Nothing => (Status::Missing, "no sandbox can be made"),
+    };
+    let check = Check::new(HOST, "sandboxes of this user", status, format!("{caller}: {what}"));
+    match facts.level() {
+        Level::Nothing => check.fix("see what is missing below"),
+        Level::OneId if facts.uid == 0 => check.fix("see capabilities below"),
+        _ => check.fix(give_sub_ids(&caller)),
+    }
+}
+
+/// A root who may administrate but lacks the rest is what a container with half of its options has.
+fn capabilities(facts: &Facts) -> Check {
+    let lacking = &facts.signs.lacking;
+    let check = |status, detail: String| Check::new(HOST, "capabilities", status, detail);
+    match (facts.uid == 0, facts.signs.may_administrate) {
+        (false, _) => check(Status::Ok, "an ordinary user needs none".into()),
+        (true, _) if lacking.is_empty() => check(Status::Ok, "all that a root needs for sandboxes".into()),
+        (true, false) => {
+            check(Status::Degraded, "this root may not administrate and is treated as an ordinary user".into())
+                .fix(format!("docker run --cap-add {}", lacking.join(" --cap-add ")))
+        }
+        (true, true) => check(Status::Missing, format!("root lacks {}", lacking.join(", ")))
+            .fix(format!("docker run --cap-add {}", lacking.join(" --cap-add "))),
+    }
+}
+
+fn give_sub_ids(user: &str) -> String {
+    format!("sudo glovebox doctor --fix --user {user}")
+}
+
+fn namespaces(facts: &Facts) -> Check {
+    match &facts.obstacle {
+        None => {
+            Check::new(LAYERS, "namespaces", Status::Ok, "user, mount, process, network, IPC and name; with a /proc")
+        }
+        Some(obstacle) => {
+            let fix = match (host_facts::known_host(), obstacle.step) {
+                (Some(host), _) => host.remedy,
+                (None, Step::Proc) => {
+                    "docker run --security-opt systempaths=unconfined (parts of /proc are covered here)"
+                }
+                (None, Step::Mount) => {
+                    "docker run --security-opt apparmor=unconfined (a security module refuses mounts)"
+                }
+                (None, Step::Namespaces | Step::Ids) => "run glovebox as root, or on a host with user namespaces",
+            };
+            Check::new(LAYERS, "namespaces", Status::Missing, obstacle.to_string()).fix(fix)
+        }
+    }
+}
+
+fn sub_ids(facts: &Facts) -> Check {
+    let SubIds { users, groups, tools } = facts.sub_ids;
+    if facts.is_root() {
+        return Check::new(LAYERS, "sub-ids", Status::Ok, "root needs none").optional();
+    }
+    let detail = match (facts.sub_ids.suffice(), tools) {
+        (true, _) => format!("{users} users, {groups} groups"),
+        (false, false) => "newuidmap and newgidmap are not installed".to_owned(),
+        (false, true) => format!("{users} users and {groups} groups, and 65536 of each are needed"),
+    };
+    let status = if facts.sub_ids.suffice() { Status::Ok } else { Status::Missing };
+    let check = Check::new(LAYERS, "sub-ids", status, detail).optional();
+    // A root without rights is helped by capabilities, not by sub-ids.
+    if facts.uid == 0 { check } else { check.fix(give_sub_ids(&facts.caller())) }
+}
+
+fn groups(facts: &Facts) -> Check {
+    let GroupFacts { version, there, missing, ours } = &facts.groups;
+    let check = |status, detail: String| Check::new(LAYERS, "control groups", status, detail).optional();
+    if facts.groups.suffice() {
+        return check(Status::Ok, format!("{version}: {}", there.join(", ")));
+    }
+    let without = "limits are held by each process's own and by a watcher, CPU time by nothing";
+    match (ours, missing.as_slice()) {
+        (_, [_, ..]) if *version == "none" => {
+            check(Status::Degraded, format!("none is mounted; {without}")).fix("mount -t cgroup2 none /sys/fs/cgroup")
+        }
+        (_, [_, ..]) => check(Status::Degraded, format!("{version} without {}; {without}", missing.join(", ")))
+            .fix("boot with cgroup_enable=memory systemd.unified_cgroup_hierarchy=1"),
+        (false, []) if facts.uid == 0 => {
+            check(Status::Degraded, format!("{version}, but it cannot be written here; {without}"))
+                .fix("docker run -v /sys/fs/cgroup:/sys/fs/cgroup")
+        }
+        _ => check(Status::Degraded, format!("{version}, but no part of it was given to you; {without}"))
+            .fix("systemd-run --user --scope -p Delegate=yes glovebox run …"),
+    }
+}
+
+fn seccomp() -> Check {
+    match host_facts::has_seccomp() {
+        true => Check::new(LAYERS, "seccomp", Status::Ok, ""),
+        false => Check::new(LAYERS, "seccomp", Status::Missing, "this kernel takes no filters of system calls")
+            .fix("use a kernel with CONFIG_SECCOMP_FILTER=y; every distribution's own has it"),
+    }
+}
+
+fn landlock() -> Check {
+    let check = match host_facts::landlock_version() {
+        0 => Check::new(LAYERS, "landlock", Status::Degraded, "this kernel does not use it"),
+        version => Check::new(LAYERS, "landlock", Status::Ok, format!("version {version}")),
+    };
+    check.fix("boot with lsm=landlock, followed by what `cat /sys/kernel/security/lsm` shows").optional()
+}
+
+fn id_mapped_mounts(facts: &Facts) -> Check {
+    let check = |status, detail: String| Check::new(LAYERS, "id-mapped mounts", status, detail).optional();
+    match &facts.id_mapped {
+        _ if !facts.is_root() => check(Status::Ok, "root's; not used for you".into()),
+        None => check(Status::Ok, "the file system of /usr takes them".into()),
+        Some(why) => check(Status::Degraded, format!("the file system of /usr does not take them: {why}"))
+            .fix("keep /usr on ext4, btrfs or xfs; the overlay that a container's files lie on takes none"),
+    }
+}
+
+fn overlay() -> Check {
+    let status = if host_facts::knows_file_system("overlay") { Status::Ok } else { Status::Missing };
+    let detail = if status == Status::Ok { "" } else { "workspaces whose writes stay inside need it" };
+    Check::new(LAYERS, "overlay file system", status, detail).fix("sudo modprobe overlay").optional()
+}
+
+fn extended_attributes() -> Check {
+    let check = match host_facts::tmpfs_has_user_xattrs() {
+        true => Check::new(LAYERS, "extended attributes inside", Status::Ok, ""),
+        false => Check::new(LAYERS, "extended attributes inside", Status::Degraded, "files in memory take none here"),
+    };
+    check.fix("use Linux 6.6 or newer").optional()
+}
+
+/// A language is there when something of this machine runs it. Nobody needs all of them.
+fn language(language: &'static Language) -> Check {
+    match Toolchains::default().find(language) {
+        Ok(tool) => Check::new(LANGUAGES, language.name, Status::Ok, tool.path.display().to_string()).optional(),
+        Err(error) => {
+            let install = language.ways.first().map_or("", |way| way.install);
+            let detail = error.message.split(" (").next().unwrap_or_default().to_owned();
+            Check::new(LANGUAGES, language.name, Status::Missing, detail).fix(install).optional()
+        }
+    }
+}
+
+/// The last line of the table.
+pub(crate) fn summary(checks: &[Check]) -> String {
+    let missing = checks.iter().filter(|check| check.needed && check.status == Status::Missing).count();
+    match missing {
+        0 => "sandboxes can be made here; glovebox prove tries to break out of them".to_owned(),
+        _ => "no sandbox can be made here until what is missing above is there".to_owned(),
+    }
+}

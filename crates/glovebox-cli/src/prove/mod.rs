@@ -1,0 +1,213 @@
+//! `glovebox prove`: tries from inside real sandboxes what hostile code would try, and says which guarantees hold.
+//!
+//! Theory of operation. [`canaries`] plants things on the host that must not be reachable: files, a listener, a process, a
+//! key, a word in the environment. Then a few sandboxes are made as any caller would, this very program is copied into
+//! each as the probe, and each row of [`table`] runs it there once. What the row's judge believes is what a witness on the
+//! host saw, wherever there can be one; else what the kernel told our own program inside. A row that could not be tried is
+//! never said to hold.
+
+mod canaries;
+mod judge;
+mod resources;
+mod table;
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use bytes::Bytes;
+use glovebox_core::{
+    Command, InsidePath, Limits, Outcome, Result, SandboxSpec, User, WORKING_DIR, Workspace, WorkspaceMode,
+};
+use glovebox_engine::{Engine, Event, FileContent, InputFile, RunRequest, Sandbox, Stdin};
+
+pub(crate) use canaries::{Canaries, VARIABLE, new_token};
+use judge::{Seen, Verdict};
+use table::{GUARANTEES, Guarantee};
+
+use crate::check::{Check, Status};
+
+/// How long a probe may take unless its row says otherwise.
+const PROBE_TIME: Duration = Duration::from_secs(10);
+
+/// The kinds of sandboxes that rows run in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    /// As `glovebox run` makes them.
+    Plain,
+    /// With the commands as root inside.
+    AsRoot,
+    /// With a folder of the host as its workspace.
+    InWorkspace,
+    /// With tight limits.
+    Tight,
+}
+
+/// Tries everything, and says what holds.
+pub(crate) async fn all(engine: &Engine, canaries: &mut Canaries) -> Result<Vec<Check>> {
+    let program = std::env::current_exe().map_err(crate::verbs::prove::no_program)?;
+    // A host on which no sandbox can be made has nothing to prove, so this failure ends everything.
+    let plain = Inside::make(engine, Place::Plain, &program, canaries).await?;
+    let missing: Vec<&str> = plain.sandbox.created().isolation.missing.iter().map(|layer| layer.as_str()).collect();
+    let mut places = BTreeMap::from([(Place::Plain, Ok(plain))]);
+    let mut checks = vec![layers(&missing)];
+    for row in GUARANTEES {
+        let place = match places.entry(row.place) {
+            std::collections::btree_map::Entry::Occupied(made) => made.into_mut(),
+            std::collections::btree_map::Entry::Vacant(free) => {
+                free.insert(Inside::make(engine, row.place, &program, canaries).await.map_err(|error| error.message))
+            }
+        };
+        let verdict = match place {
+            Ok(inside) => inside.judge(row, canaries).await,
+            Err(why) => Verdict::Unknown(why.clone()),
+        };
+        checks.push(verdict.into_check(row.group, row.name));
+    }
+    let mut left = None;
+    for (place, inside) in places {
+        let Ok(inside) = inside else { continue };
+        match place {
+            Place::Plain => left = Some(inside),
+            _ => inside.sandbox.destroy().await?,
+        }
+    }
+    if let Some(inside) = left {
+        checks.push(inside.end(canaries).await.into_check(table::PROCESSES, "nothing of a sandbox outlives it"));
+    }
+    // What belongs together is printed together, whenever it was tried.
+    checks.sort_by_key(|check| table::GROUPS.iter().position(|group| *group == check.group));
+    Ok(checks)
+}
+
+fn layers(missing: &[&str]) -> Check {
+    let verdict = match missing {
+        [] => Verdict::Holds(format!("{} of {0}", glovebox_core::Layer::ALL.len())),
+        _ => Verdict::Unknown(format!("this host does not give {}", missing.join(", "))),
+    };
+    let check = verdict.into_check(table::PRIVILEGES, "every layer of isolation is in place");
+    check.fix("glovebox doctor says what this host lacks")
+}
+
+/// A sandbox with the probe in it.
+struct Inside {
+    sandbox: Sandbox,
+    probe: String,
+    /// What was tried already, by its words.
+    seen: BTreeMap<Vec<String>, Seen>,
+}
+
+impl Inside {
+    async fn make(engine: &Engine, place: Place, program: &PathBuf, canaries: &Canaries) -> Result<Self> {
+        let size = std::fs::metadata(program).map_err(crate::verbs::prove::no_program)?.len();
+        let sandbox = engine.create(spec(place, size, canaries)).await?;
+        let probe = format!("/tmp/{}", canaries.tag);
+        let mut request = request(&probe, &["exit".into(), "0".into()])?;
+        let content = FileContent::Host(program.clone());
+        request.files.push(InputFile { target: InsidePath::absolute(&probe)?, content, mode: 0o755 });
+        sandbox.run(request).await?;
+        Ok(Inside { sandbox, probe, seen: BTreeMap::new() })
+    }
+
+    async fn judge(&mut self, row: &Guarantee, canaries: &mut Canaries) -> Verdict {
+        let words = match canaries.fill(row.probe) {
+            Ok(words) => words,
+            Err(why) => return Verdict::Unknown(why),
+        };
+        if !self.seen.contains_key(&words) {
+            match self.run(&words, row.timeout, canaries).await {
+                Ok(seen) => drop(self.seen.insert(words.clone(), seen)),
+                Err(error) => return Verdict::Unknown(format!("the probe could not run: {}", error.message)),
+            }
+        }
+        (row.judge)(&self.seen[&words], canaries)
+    }
+
+    async fn run(&self, words: &[String], timeout: Option<Duration>, canaries: &Canaries) -> Result<Seen> {
+        let mut request = request(&self.probe, words)?;
+        request.spec.limits.timeout = timeout.unwrap_or(PROBE_TIME);
+        request.spec.limits.grace = Duration::from_millis(50);
+        request.spec.limits.output = resources::OUTPUT;
+        request.stdin = Stdin::Bytes(Bytes::from(format!("{}\n", canaries.token)));
+        Ok(Seen::new(self.sandbox.run(request).await?, self.sandbox.id()))
+    }
+
+    /// Ends the sandbox while something runs in it that no signal but one ends, and looks for it on the host.
+    async fn end(self, canaries: &Canaries) -> Verdict {
+        let unknown = |error: glovebox_core::Error| Verdict::Unknown(error.message);
+        let started = match request(&self.probe, &["ignore-term".into()]) {
+            Ok(request) => self.sandbox.start(request).await,
+            Err(error) => Err(error),
+        };
+        let mut run = match started {
+            Ok(run) => run,
+            Err(error) => return unknown(error),
+        };
+        while let Some(event) = run.next_event().await {
+            if matches!(event, Event::Stdout(_)) {
+                break;
+            }
+        }
+        let before = canaries::processes_with(&canaries.tag);
+        if let Err(error) = self.sandbox.destroy().await {
+            return unknown(error);
+        }
+        let ended = run.wait().await;
+        let after = canaries::processes_with(&canaries.tag);
+        match (before, after) {
+            (_, 1..) => Verdict::Broken(format!("{after} processes are still on the host")),
+            (0, _) => Verdict::Unknown("the host does not show processes of sandboxes to you".into()),
+            (1.., 0) if matches!(ended.map(|result| result.outcome), Ok(Outcome::Exited { .. })) => {
+                Verdict::Unknown("the program ended by itself".into())
+            }
+            (1.., 0) => Verdict::Holds(format!("{before} seen before its end, none after")),
+        }
+    }
+}
+
+fn request(probe: &str, words: &[String]) -> Result<RunRequest> {
+    let argv = [probe, crate::verbs::prove::PROBE].into_iter().map(str::to_owned).chain(words.iter().cloned());
+    Ok(RunRequest::new(Command::argv(argv)?))
+}
+
+/// What a sandbox is like. The probe itself lies in it, so there must be room for that.
+fn spec(place: Place, program: u64, canaries: &Canaries) -> SandboxSpec {
+    let plain = SandboxSpec::default();
+    match place {
+        Place::Plain => plain,
+        Place::AsRoot => SandboxSpec { user: User { uid: 0, gid: 0 }, ..plain },
+        Place::InWorkspace => {
+            let workspace = Workspace { source: canaries.workspace(), mode: WorkspaceMode::Overlay };
+            SandboxSpec { workspace: Some(workspace), ..plain }
+        }
+        Place::Tight => {
+            let disk = program.next_multiple_of(4096) + resources::DISK;
+            let limits = Limits {
+                memory: resources::MEMORY,
+                cpus: resources::CPUS,
+                pids: resources::PIDS,
+                inodes: resources::INODES,
+                open_files: resources::OPEN_FILES,
+                disk,
+                ..Limits::default()
+            };
+            SandboxSpec { limits, ..plain }
+        }
+    }
+}
+
+/// How many of the checks ended in which way, for the last line.
+pub(crate) fn summary(checks: &[Check], backend: &str) -> String {
+    let count = |status| checks.iter().filter(|check| check.status == status).count();
+    let (ok, broken, unknown) = (count(Status::Ok), count(Status::Missing), count(Status::Degraded));
+    let user = rustix::process::geteuid().as_raw();
+    let mut text = format!("{ok} of {} guarantees hold for user {user} with the backend {backend}", checks.len());
+    if broken > 0 {
+        text += &format!("; {broken} broken");
+    }
+    if unknown > 0 {
+        text += &format!("; {unknown} weaker or not judged");
+    }
+    text
+}
+
+/// The working directory inside, for rows that write there.
+const WORK: &str = WORKING_DIR;

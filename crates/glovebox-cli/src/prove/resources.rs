@@ -1,0 +1,105 @@
+//! Limits that are tried for real, in a sandbox that has little of everything.
+
+use std::time::Duration;
+
+use glovebox_core::{Enforcement, Outcome};
+
+use super::{
+    canaries::Canaries,
+    judge::{Seen, Verdict, facts},
+};
+
+/// Memory, above what the probe itself needs.
+pub(super) const MEMORY: u64 = 64 << 20;
+/// Disk, beside the probe itself.
+pub(super) const DISK: u64 = 16 << 20;
+pub(super) const CPUS: f64 = 0.25;
+pub(super) const PIDS: u64 = 24;
+pub(super) const INODES: u64 = 200;
+pub(super) const OPEN_FILES: u64 = 64;
+/// What is kept of an output stream.
+pub(super) const OUTPUT: u64 = 256 << 10;
+/// The time of a program that does not end by itself.
+pub(super) const TIME: Duration = Duration::from_millis(200);
+
+pub(super) fn processes(seen: &Seen, _: &mut Canaries) -> Verdict {
+    facts(seen, |seen| {
+        let forked = seen.number("forked")?;
+        Some(at_most(forked, PIDS, seen.fact("stopped")? != "none", "processes"))
+    })
+}
+
+/// A program that was refused more than its limit, and less than all that it asked for.
+fn at_most(had: u64, limit: u64, refused: bool, what: &str) -> Verdict {
+    match refused && had <= limit {
+        true => Verdict::Holds(format!("{had} {what} at a limit of {limit}")),
+        false => Verdict::Broken(format!("there were {had} {what} at a limit of {limit}")),
+    }
+}
+
+pub(super) fn disk(seen: &Seen, _: &mut Canaries) -> Verdict {
+    refused_at_the_end(seen, "wrote", DISK, "bytes")
+}
+
+pub(super) fn files(seen: &Seen, _: &mut Canaries) -> Verdict {
+    refused_at_the_end(seen, "made", INODES, "files")
+}
+
+pub(super) fn open_files(seen: &Seen, _: &mut Canaries) -> Verdict {
+    refused_at_the_end(seen, "opened", OPEN_FILES, "open files")
+}
+
+/// The probe ends with 1 when it met a limit, and says how far it came.
+fn refused_at_the_end(seen: &Seen, fact: &str, limit: u64, what: &str) -> Verdict {
+    match (&seen.outcome, seen.number(fact)) {
+        (Outcome::Exited { code: 1 } | Outcome::DiskFull { .. }, Some(had)) => at_most(had, limit, true, what),
+        (Outcome::Exited { code: 0 }, Some(had)) => at_most(had, limit, false, what),
+        _ => seen.strange(),
+    }
+}
+
+/// The program spins for a known CPU time, which must take as much longer as the limit is below one CPU. A first part of a
+/// period comes at once.
+pub(super) fn cpu(seen: &Seen, _: &mut Canaries) -> Verdict {
+    if seen.enforcement("cpus") == Enforcement::None {
+        return Verdict::Unknown("nothing on this host holds it".into());
+    }
+    facts(seen, |seen| {
+        let wall = seen.number("wall_ms")?;
+        Some(match wall {
+            400.. => Verdict::Holds(format!("150 ms took {wall} ms at a limit of {CPUS} CPUs")),
+            _ => Verdict::Broken(format!("150 ms took only {wall} ms at a limit of {CPUS} CPUs")),
+        })
+    })
+}
+
+pub(super) fn memory(seen: &Seen, _: &mut Canaries) -> Verdict {
+    let held = seen.enforcement("memory");
+    match &seen.outcome {
+        _ if seen.fact("ate").is_some() => Verdict::Broken("512 MiB were given at a limit of 64".into()),
+        Outcome::OutOfMemory { limit_bytes, evidence, .. } => {
+            let by = evidence.as_deref().unwrap_or("the kernel");
+            Verdict::Holds(format!("at {} MiB, seen by {by}", limit_bytes >> 20))
+        }
+        // Memory that is refused ends a Rust program by SIGABRT.
+        Outcome::Signaled { signal: 6 } if held == Enforcement::Rlimit => Verdict::Holds("it was refused".into()),
+        _ => seen.strange(),
+    }
+}
+
+pub(super) fn output(seen: &Seen, _: &mut Canaries) -> Verdict {
+    let kept = seen.out.len() as u64;
+    match seen.outcome == (Outcome::Exited { code: 0 }) && seen.out_bytes == 1_000_000 {
+        false => seen.strange(),
+        // A line in the middle says how much was left out.
+        true if kept <= OUTPUT + 1024 => Verdict::Holds(format!("{kept} of 1000000 bytes were kept")),
+        true => Verdict::Broken(format!("{kept} bytes were kept at a limit of {OUTPUT}")),
+    }
+}
+
+pub(super) fn time(seen: &Seen, _: &mut Canaries) -> Verdict {
+    match seen.outcome {
+        Outcome::TimedOut { limit_ms } => Verdict::Holds(format!("after {limit_ms} ms")),
+        _ => seen.strange(),
+    }
+}

@@ -1,0 +1,50 @@
+//! `glovebox prove`: which guarantees hold on this very host.
+
+use std::{ffi::OsString, os::unix::process::CommandExt, process::Command, sync::Arc};
+
+use glovebox_core::{Error, ErrorCode, Result};
+use glovebox_engine::Engine;
+use glovebox_native::NativeBackend;
+
+use super::{data_dir, require_native, runtime};
+use crate::{
+    args::Globals,
+    check,
+    flags::Flags,
+    prove::{self, Canaries},
+};
+
+/// The hidden verb by which this program is the probe. It never comes as far as the command line.
+pub(crate) const PROBE: &str = "__probe";
+
+pub(crate) fn execute(globals: &Globals, flags: &Flags) -> Result<u8> {
+    require_native(&globals.backend, flags)?;
+    let Some(token) = std::env::var(prove::VARIABLE).ok().filter(|token| is_token(token)) else {
+        return Err(again_with_a_canary());
+    };
+    let mut canaries = Canaries::plant(token, &data_dir(globals))?;
+    let backend = NativeBackend::start()?;
+    let engine = Engine::new(Arc::new(backend)).with_data_dir(canaries.workspace().with_file_name("data"));
+    let checks = runtime()?.block_on(prove::all(&engine, &mut canaries))?;
+    check::print(&checks, None, &prove::summary(&checks, &globals.backend), globals.json)
+}
+
+fn is_token(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// Starts this program again with a word in its environment that must not be seen inside. Everything that is forked later
+/// inherits it, as it would inherit the secrets that people have there. Returns only when it fails.
+fn again_with_a_canary() -> Error {
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return no_program(error),
+    };
+    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    no_program(Command::new(program).args(args).env(prove::VARIABLE, prove::new_token()).exec())
+}
+
+/// This program cannot be found or started again.
+pub(crate) fn no_program(error: std::io::Error) -> Error {
+    Error::new(ErrorCode::HostIo, "glovebox cannot read its own program file").because(error)
+}

@@ -1,0 +1,271 @@
+//! Hosts that are known to refuse what a sandbox needs, and what helps on each.
+
+use std::{fs, path::Path};
+
+use crate::sys;
+
+/// A kind of host that refuses something, by the name that its users know it by.
+#[derive(Debug)]
+pub struct KnownHost {
+    /// Its name, as it stands after "this is".
+    pub name: &'static str,
+    /// How it is recognised, for the docs.
+    pub sign: &'static str,
+    /// What to do, one line. What begins with a program's name is a command.
+    pub remedy: &'static str,
+    recognises: fn(&Signs) -> bool,
+}
+
+/// What a container was made by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Container {
+    /// Docker, or something that behaves like it.
+    Docker,
+    /// Podman, Buildah.
+    Podman,
+    /// A pod of Kubernetes.
+    Kubernetes,
+    /// LXC, Incus.
+    Lxc,
+}
+
+/// What a host shows of itself in files and variables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Signs {
+    /// Whether the caller is root.
+    pub root: bool,
+    /// `/proc/version`.
+    pub version: String,
+    /// What made the container that this is, if it is one.
+    pub container: Option<Container>,
+    /// Whether this is a job of GitHub Actions.
+    pub github: bool,
+    /// Whether this is a job of GitLab.
+    pub gitlab: bool,
+    /// Whether the kernel has user namespaces at all.
+    pub user_namespaces: bool,
+    /// `user.max_user_namespaces`.
+    pub most_user_namespaces: Option<u64>,
+    /// `kernel.unprivileged_userns_clone`, a switch of Debian's and of hardened kernels.
+    pub unprivileged_clone: Option<u64>,
+    /// `kernel.apparmor_restrict_unprivileged_userns`, Ubuntu's switch.
+    pub apparmor_restricts: Option<u64>,
+    /// Whether the root of this process is not the root of a mount.
+    pub changed_root: bool,
+    /// Whether the caller may do what makes a root: CAP_SYS_ADMIN.
+    pub may_administrate: bool,
+    /// Capabilities that a root needs for sandboxes and does not have, without `CAP_`.
+    pub lacking: Vec<&'static str>,
+    /// Whether a filter of system calls is on the caller.
+    pub filtered: bool,
+}
+
+impl Signs {
+    /// Those of this host.
+    pub fn read() -> Self {
+        let read = |path: &str| sys::read_small(path).unwrap_or_default();
+        let switch = |name: &str| read(&format!("/proc/sys/{name}")).trim().parse().ok();
+        let (status, mounts) = (read("/proc/self/status"), read("/proc/self/mountinfo"));
+        Signs {
+            root: rustix::process::geteuid().is_root(),
+            version: read("/proc/version"),
+            container: container(),
+            github: std::env::var_os("GITHUB_ACTIONS").is_some(),
+            gitlab: std::env::var_os("GITLAB_CI").is_some(),
+            user_namespaces: Path::new("/proc/self/ns/user").exists(),
+            most_user_namespaces: switch("user/max_user_namespaces"),
+            unprivileged_clone: switch("kernel/unprivileged_userns_clone"),
+            apparmor_restricts: switch("kernel/apparmor_restrict_unprivileged_userns"),
+            changed_root: !mounts.is_empty() && !mounts.lines().any(|line| line.split(' ').nth(4) == Some("/")),
+            may_administrate: !lacking(&status).contains(&"SYS_ADMIN"),
+            lacking: lacking(&status),
+            filtered: sys::status_field(&status, "Seccomp") == Some("2"),
+        }
+    }
+}
+
+/// What made the container that this process is in.
+fn container() -> Option<Container> {
+    let is_there = |path: &str| Path::new(path).exists();
+    // A pod's runtime leaves none of the others' files, but a pod may be made by Docker.
+    if is_there("/var/run/secrets/kubernetes.io") || std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
+        return Some(Container::Kubernetes);
+    }
+    if is_there("/.dockerenv") {
+        return Some(Container::Docker);
+    }
+    if is_there("/run/.containerenv") {
+        return Some(Container::Podman);
+    }
+    let said = fs::read_to_string("/run/systemd/container").unwrap_or_default();
+    (said.trim() == "lxc" || is_there("/dev/.lxc")).then_some(Container::Lxc)
+}
+
+/// What a root needs to make sandboxes, by the kernel's numbers.
+const NEEDED: [(u32, &str); 8] = [
+    (0, "CHOWN"),
+    (1, "DAC_OVERRIDE"),
+    (5, "KILL"),
+    (6, "SETGID"),
+    (7, "SETUID"),
+    (12, "NET_ADMIN"),
+    (19, "SYS_PTRACE"),
+    (21, "SYS_ADMIN"),
+];
+
+/// Those of [`NEEDED`] that a process does not have.
+fn lacking(status: &str) -> Vec<&'static str> {
+    let held = sys::status_field(status, "CapEff").and_then(|set| u64::from_str_radix(set, 16).ok()).unwrap_or(0);
+    NEEDED.iter().filter(|(number, _)| held & (1 << number) == 0).map(|(_, name)| *name).collect()
+}
+
+/// The first row of [`KNOWN_HOSTS`] that fits.
+pub(super) fn recognise(signs: &Signs) -> Option<&'static KnownHost> {
+    KNOWN_HOSTS.iter().find(|host| (host.recognises)(signs))
+}
+
+/// Every host that is known. The first that fits counts, so what refuses first stands first.
+pub const KNOWN_HOSTS: &[KnownHost] = &[
+    KnownHost {
+        name: "WSL 1",
+        sign: "/proc/version says Microsoft, and the kernel has no user namespaces",
+        remedy: "wsl --set-version DISTRIBUTION 2 (in Windows; WSL 1 has no Linux kernel)",
+        recognises: |signs| signs.version.contains("Microsoft") && !signs.user_namespaces,
+    },
+    KnownHost {
+        name: "a kernel without user namespaces",
+        sign: "/proc/self/ns/user is not there",
+        remedy: "use a kernel with CONFIG_USER_NS=y; every distribution's own has it",
+        recognises: |signs| !signs.user_namespaces,
+    },
+    KnownHost {
+        name: "a container of GitHub Actions",
+        sign: "GITHUB_ACTIONS is set, and the job has a container without the capabilities that sandboxes need",
+        remedy: "container: {options: --privileged} in the job, or no container: the runner itself works",
+        recognises: |signs| signs.github && is_tight_container(signs),
+    },
+    KnownHost {
+        name: "a container of GitLab CI",
+        sign: "GITLAB_CI is set, and the job has a container without the capabilities that sandboxes need",
+        remedy: "privileged = true in [runners.docker] of the runner's config.toml",
+        recognises: |signs| signs.gitlab && is_tight_container(signs),
+    },
+    KnownHost {
+        name: "a pod of Kubernetes without rights",
+        sign: "the variables or secrets of Kubernetes are there, and capabilities that sandboxes need are not held",
+        remedy: "securityContext: {privileged: true} for the container",
+        recognises: |signs| signs.container == Some(Container::Kubernetes) && is_tight_container(signs),
+    },
+    KnownHost {
+        name: "a Docker container with the default options",
+        sign: "/.dockerenv is there, and capabilities that sandboxes need are not held",
+        remedy: "docker run --cap-add SYS_ADMIN --cap-add NET_ADMIN --cap-add SYS_PTRACE --security-opt seccomp=unconfined \
+                 --security-opt apparmor=unconfined --security-opt systempaths=unconfined \
+                 -v /sys/fs/cgroup:/sys/fs/cgroup, or --privileged with that -v",
+        recognises: |signs| signs.container == Some(Container::Docker) && is_tight_container(signs),
+    },
+    KnownHost {
+        name: "a Podman container with the default options",
+        sign: "/run/.containerenv is there, and capabilities that sandboxes need are not held",
+        remedy: "podman run --privileged -v /sys/fs/cgroup:/sys/fs/cgroup",
+        recognises: |signs| signs.container == Some(Container::Podman) && is_tight_container(signs),
+    },
+    KnownHost {
+        name: "an LXC container without nesting",
+        sign: "LXC's files are there, and capabilities that sandboxes need are not held",
+        remedy: "incus config set NAME security.nesting=true (LXC: lxc.include = /usr/share/lxc/config/nesting.conf)",
+        recognises: |signs| signs.container == Some(Container::Lxc) && is_tight_container(signs),
+    },
+    KnownHost {
+        name: "a host that allows no user namespaces",
+        sign: "user.max_user_namespaces is 0, as some hardened hosts have it",
+        remedy: "sudo sysctl -w user.max_user_namespaces=15000",
+        recognises: |signs| signs.most_user_namespaces == Some(0),
+    },
+    KnownHost {
+        name: "a hardened kernel that keeps user namespaces for root",
+        sign: "kernel.unprivileged_userns_clone is 0",
+        remedy: "sudo sysctl -w kernel.unprivileged_userns_clone=1, or run glovebox as root",
+        recognises: |signs| !signs.root && signs.unprivileged_clone == Some(0),
+    },
+    KnownHost {
+        name: "Ubuntu with AppArmor's restriction of user namespaces",
+        sign: "kernel.apparmor_restrict_unprivileged_userns is 1",
+        remedy: "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or run glovebox as root",
+        recognises: |signs| !signs.root && signs.apparmor_restricts.is_some_and(|value| value != 0),
+    },
+    KnownHost {
+        name: "a changed root (chroot)",
+        sign: "no mount is the root of this process; the kernel makes no user namespace there",
+        remedy: "enter the folder with systemd-nspawn or pivot_root in place of chroot",
+        recognises: |signs| signs.changed_root,
+    },
+];
+
+/// Whether a container lets its root do less than a root can.
+fn is_tight_container(signs: &Signs) -> bool {
+    let docker_like = signs.container.is_some() || (signs.filtered && (signs.github || signs.gitlab));
+    docker_like && !signs.lacking.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An ordinary machine and an ordinary user.
+    fn plain() -> Signs {
+        Signs { user_namespaces: true, most_user_namespaces: Some(1000), ..Signs::default() }
+    }
+
+    /// A root who was given less than a root needs.
+    fn tight() -> Signs {
+        Signs { lacking: vec!["SYS_ADMIN"], ..plain() }
+    }
+
+    fn name(signs: &Signs) -> &'static str {
+        recognise(signs).map_or("", |host| host.name)
+    }
+
+    #[test]
+    fn an_ordinary_machine_is_none_of_the_known_ones() {
+        assert_eq!(name(&plain()), "");
+        assert_eq!(name(&Signs { root: true, may_administrate: true, ..plain() }), "");
+    }
+
+    #[test]
+    fn each_host_is_called_by_its_name() {
+        let docker = Signs { container: Some(Container::Docker), root: true, filtered: true, ..tight() };
+        assert!(name(&docker).contains("Docker"));
+        assert_eq!(name(&Signs { lacking: Vec::new(), ..docker.clone() }), "");
+        assert!(name(&Signs { github: true, ..docker.clone() }).contains("GitHub"));
+        assert!(name(&Signs { gitlab: true, ..docker }).contains("GitLab"));
+        assert!(name(&Signs { container: Some(Container::Podman), ..tight() }).contains("Podman"));
+        assert!(name(&Signs { container: Some(Container::Kubernetes), ..tight() }).contains("Kubernetes"));
+        assert!(name(&Signs { container: Some(Container::Lxc), ..tight() }).contains("LXC"));
+        assert!(name(&Signs { apparmor_restricts: Some(1), ..plain() }).contains("Ubuntu"));
+        assert!(name(&Signs { unprivileged_clone: Some(0), ..plain() }).contains("hardened"));
+        assert!(name(&Signs { most_user_namespaces: Some(0), ..plain() }).contains("allows no"));
+        assert!(name(&Signs { changed_root: true, ..plain() }).contains("chroot"));
+        let wsl = Signs { version: "Linux version 4.4.0-19041-Microsoft".into(), ..Signs::default() };
+        assert_eq!(name(&wsl), "WSL 1");
+        assert_eq!(name(&Signs { version: "Linux version 5.15.1-microsoft-standard-WSL2".into(), ..plain() }), "");
+    }
+
+    #[test]
+    fn switches_that_bind_only_ordinary_users_do_not_bind_root() {
+        let root = Signs { root: true, may_administrate: true, ..plain() };
+        assert_eq!(name(&Signs { apparmor_restricts: Some(1), unprivileged_clone: Some(0), ..root }), "");
+    }
+
+    #[test]
+    fn capabilities_that_a_root_lacks_are_named() {
+        assert_eq!(lacking("CapEff:\t00000000a80425fb\n"), ["NET_ADMIN", "SYS_PTRACE", "SYS_ADMIN"]);
+        assert!(lacking("CapEff:\t000001ffffffffff\n").is_empty());
+    }
+
+    #[test]
+    fn the_signs_of_this_very_host_are_read() {
+        let signs = Signs::read();
+        assert!(signs.version.starts_with("Linux version") && signs.user_namespaces, "{signs:?}");
+    }
+}
