@@ -5,6 +5,8 @@ use std::io;
 use glovebox_core::{Error, ErrorCode, Layer, SandboxId};
 use serde::{Deserialize, Serialize};
 
+use crate::host_facts;
+
 /// Everything about a sandbox that the launcher needs, as plain values.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
@@ -97,7 +99,10 @@ impl Failure {
     pub(crate) fn into_error(self) -> Error {
         let reason = io::Error::from_raw_os_error(self.errno);
         let code = if self.step.starts_with("mount ") { ErrorCode::InvalidMount } else { ErrorCode::SandboxSetup };
-        Error::new(code, format!("the sandbox could not be made: {}", self.step)).because(reason)
+        let error = Error::new(code, format!("the sandbox could not be made: {}", self.step)).because(reason);
+        // What a host refuses is the host's doing, unless it is one of the caller's own folders.
+        let refused = [libc::EPERM, libc::EACCES, libc::ENOSYS].contains(&self.errno);
+        if refused && code == ErrorCode::SandboxSetup { error.hint(host_facts::hint()) } else { error }
     }
 }
 
