@@ -121,7 +121,10 @@ impl Failure {
             .hint(host_facts::hint());
         }
         let code = if self.step.starts_with("mount ") { ErrorCode::InvalidMount } else { ErrorCode::SandboxSetup };
-        Error::new(code, format!("the sandbox could not be made: {}", self.step)).because(reason)
+        let error = Error::new(code, format!("the sandbox could not be made: {}", self.step)).because(reason);
+        // What a host refuses is the host's doing, unless it is one of the caller's own folders.
+        let refused = [libc::EPERM, libc::EACCES, libc::ENOSYS].contains(&self.errno);
+        if refused && code == ErrorCode::SandboxSetup { error.hint(host_facts::hint()) } else { error }
     }
 }
 

@@ -119,8 +119,9 @@ pub(crate) fn devices() -> Tried {
     let mut folders = vec![std::path::PathBuf::from("/dev")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).map_err(|e| e.to_string())?.flatten() {
-            let kind = entry.file_type().map_err(|e| e.to_string())?;
+            // A device may be mounted over an ordinary file, which is what the folder itself would tell of.
             let path = entry.path();
+            let kind = fs::symlink_metadata(&path).map_err(|e| e.to_string())?.file_type();
             if kind.is_dir() && path != std::path::Path::new("/dev/pts") {
                 folders.push(path);
             } else if kind.is_block_device() || kind.is_char_device() {

@@ -15,13 +15,13 @@ const RANGE: u64 = 65536;
 /// Where ids of people's own end on every distribution.
 const FIRST: u64 = 100_000;
 
-/// How the tools for sub-ids are installed, by the program that installs.
-const INSTALL: [(&str, &[&str]); 5] = [
-    ("apt-get", &["install", "-q", "-y", "--no-install-recommends", "uidmap"]),
-    ("dnf", &["install", "-y", "shadow-utils"]),
-    ("zypper", &["--non-interactive", "install", "shadow"]),
-    ("pacman", &["-S", "--noconfirm", "--needed", "shadow"]),
-    ("apk", &["add", "shadow-subids"]),
+/// How the tools for sub-ids are installed, by the program that installs: what it is called with, one call after another.
+const INSTALL: [(&str, &[&[&str]]); 5] = [
+    ("apt-get", &[&["update", "-q"], &["install", "-q", "-y", "--no-install-recommends", "uidmap"]]),
+    ("dnf", &[&["install", "-y", "shadow-utils"]]),
+    ("zypper", &[&["--non-interactive", "install", "shadow"]]),
+    ("pacman", &[&["-S", "--noconfirm", "--needed", "shadow"]]),
+    ("apk", &[&["add", "shadow-subids"]]),
 ];
 
 /// Makes folders as they should be.
@@ -82,15 +82,17 @@ pub(crate) fn sub_ids(user: &str) -> Result<Vec<String>> {
 fn install_tools() -> Result<String> {
     let is_there =
         |program: &str| ["/usr/bin", "/usr/sbin", "/sbin", "/bin"].iter().any(|f| Path::new(f).join(program).exists());
-    let Some((program, words)) = INSTALL.into_iter().find(|(program, _)| is_there(program)) else {
+    let Some((program, calls)) = INSTALL.into_iter().find(|(program, _)| is_there(program)) else {
         return Err(Error::new(
             ErrorCode::HostIo,
             "newuidmap is missing, and no known program that installs it is here",
         )
         .hint("install the package that has newuidmap and newgidmap: uidmap, shadow or shadow-utils"));
     };
-    call(program, words)?;
-    Ok(format!("installed newuidmap and newgidmap: {program} {}", words.join(" ")))
+    for words in calls {
+        call(program, words)?;
+    }
+    Ok(format!("installed newuidmap and newgidmap with {program}"))
 }
 
 /// Calls a program of the system. What it says goes to the error if it fails, and nowhere otherwise.

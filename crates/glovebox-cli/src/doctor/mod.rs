@@ -47,8 +47,13 @@ impl Facts {
         self.uid == 0 && self.signs.may_administrate
     }
 
+    /// Whether the host lets this caller do what a sandbox needs.
+    fn is_let(&self) -> bool {
+        self.obstacle.is_none() && (!self.is_root() || self.signs.lacking.is_empty())
+    }
+
     fn level(&self) -> Level {
-        Level::of(self.is_root(), self.obstacle.is_none(), self.sub_ids)
+        Level::of(self.is_root(), self.is_let(), self.sub_ids)
     }
 
     fn caller(&self) -> String {
@@ -85,16 +90,15 @@ fn kernel() -> Check {
 }
 
 fn known_host(facts: &Facts) -> Check {
-    let Some(host) = host_facts::known_host() else {
+    let Some(host) = host_facts::known_host().filter(|_| !facts.is_let()) else {
         let what = match facts.signs.container {
-            Some(container) => format!("a container ({container:?}) with the options that it needs"),
+            Some(container) => format!("a container ({container:?}) with the options that sandboxes need"),
             None if facts.signs.version.to_ascii_lowercase().contains("microsoft") => "WSL 2".to_owned(),
             None => "none of the kinds that are known to refuse sandboxes".to_owned(),
         };
         return Check::new(HOST, "kind of host", Status::Ok, what);
     };
-    let status = if facts.obstacle.is_some() { Status::Missing } else { Status::Degraded };
-    Check::new(HOST, "kind of host", status, host.name).fix(host.remedy)
+    Check::new(HOST, "kind of host", Status::Missing, host.name).fix(host.remedy)
 }
 
 fn caller(facts: &Facts) -> Check {

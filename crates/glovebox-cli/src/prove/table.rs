@@ -179,16 +179,17 @@ fn not_root(seen: &Seen, _: &mut Canaries) -> Verdict {
     })
 }
 
-/// The kernel shows a process the map of its own namespace: ids inside, ids of the host, how many.
+/// The kernel shows a process the map of its own namespace: ids inside, ids of the namespace around it, how many. For root
+/// that is the host's. An ordinary user has no way to map root of the host at all, and their own id is that of commands.
 fn root_is_nobody(seen: &Seen, _: &mut Canaries) -> Verdict {
+    let caller = rustix::process::geteuid();
     facts(seen, |seen| {
         let map: Vec<u64> = seen.fact("uid_map")?.split(' ').map(|n| n.parse().ok()).collect::<Option<_>>()?;
-        let caller = u64::from(rustix::process::geteuid().as_raw());
         let outside: Vec<u64> = map.chunks_exact(3).map(|row| row[1]).collect();
         Some(match outside.as_slice() {
             [] => return None,
+            _ if !caller.is_root() => Verdict::Holds("you are not root, and commands are you".into()),
             ids if ids.contains(&0) => Verdict::Broken("root inside is root outside".into()),
-            ids if ids.contains(&caller) => Verdict::Unknown(format!("ids inside lead to your own, {caller}")),
             ids => Verdict::Holds(format!("ids from {}", ids[0])),
         })
     })

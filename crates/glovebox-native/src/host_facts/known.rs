@@ -157,7 +157,7 @@ pub const KNOWN_HOSTS: &[KnownHost] = &[
         recognises: |signs| signs.container == Some(Container::Kubernetes) && is_tight_container(signs),
     },
     KnownHost {
-        name: "a Docker container with the default options",
+        name: "a Docker container without the options that sandboxes need",
         sign: "/.dockerenv is there, and capabilities that sandboxes need are not held",
         remedy: "docker run --cap-add SYS_ADMIN --cap-add NET_ADMIN --cap-add SYS_PTRACE --security-opt seccomp=unconfined \
                  --security-opt apparmor=unconfined --security-opt systempaths=unconfined \
@@ -165,7 +165,7 @@ pub const KNOWN_HOSTS: &[KnownHost] = &[
         recognises: |signs| signs.container == Some(Container::Docker) && is_tight_container(signs),
     },
     KnownHost {
-        name: "a Podman container with the default options",
+        name: "a Podman container without the options that sandboxes need",
         sign: "/run/.containerenv is there, and capabilities that sandboxes need are not held",
         remedy: "podman run --privileged -v /sys/fs/cgroup:/sys/fs/cgroup",
         recognises: |signs| signs.container == Some(Container::Podman) && is_tight_container(signs),
