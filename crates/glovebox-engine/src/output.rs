@@ -43,14 +43,14 @@ impl Output {
         }
         let to_head = bytes.len().min(self.head_room - self.head.len());
         let (head, rest) = bytes.split_at(to_head);
-        self.head.extend_from_slice(head);
+        append(&mut self.head, head, self.head_room);
         self.push_tail(rest);
     }
 
     fn push_tail(&mut self, bytes: &[u8]) {
         let mut bytes = &bytes[bytes.len().saturating_sub(self.tail_room)..];
         let to_grow = bytes.len().min(self.tail_room - self.tail.len());
-        self.tail.extend_from_slice(&bytes[..to_grow]);
+        append(&mut self.tail, &bytes[..to_grow], self.tail_room);
         bytes = &bytes[to_grow..];
         while !bytes.is_empty() {
             let room = self.tail.len() - self.tail_start;
@@ -71,6 +71,7 @@ impl Output {
         let truncated = self.exceeded() && self.capture == Capture::Keep;
         let left_out = self.bytes.saturating_sub((self.head.len() + self.tail.len()) as u64);
         let mut kept = self.head;
+        kept.reserve_exact(self.tail.len() + 64);
         if truncated {
             kept.extend_from_slice(format!("\n[glovebox: {left_out} bytes left out]\n").as_bytes());
         }
@@ -81,6 +82,15 @@ impl Output {
         }
         OutputRecord::new(Secret::mask_all(secrets, kept), self.bytes, truncated)
     }
+}
+
+/// Appends to bytes that never become more than `most`, and takes no memory beyond that.
+fn append(all: &mut Vec<u8>, more: &[u8], most: usize) {
+    let needed = all.len() + more.len();
+    if needed > all.capacity() {
+        all.reserve_exact(needed.max(2 * all.capacity()).min(most) - all.len());
+    }
+    all.extend_from_slice(more);
 }
 
 /// Cutting a stream can cut a character; its pieces are dropped, so that text stays text. Bytes that are no text are

@@ -1,8 +1,8 @@
 //! The store of a sandbox: one tmpfs with all that can be written inside.
 //!
 //! Working directory, outputs, home, /tmp, /dev/shm and the upper layer of an overlay lie in this one file system, so one
-//! size and one number of inodes limit all of it. The guest attaches it, mounts its folders over those of the skeleton,
-//! and takes it off again. The launcher makes it while it is still privileged; it is not visible anywhere on
+//! size and one number of inodes limit all of it. The guest attaches it where only root inside can enter, or takes it off
+//! again where there is no such place, and mounts its folders over those of the skeleton. The launcher makes it while it is still privileged; it is not visible anywhere on
 //! the host.
 
 use std::{
@@ -18,6 +18,7 @@ use rustix::{
 use crate::{
     idmap::SandboxIds,
     plan::{Failure, Plan, step},
+    standing::Standing,
     sys,
 };
 
@@ -54,7 +55,9 @@ pub(crate) fn holds(target: &str) -> bool {
 /// Makes the file system and its folders.
 pub(crate) fn make(plan: &Plan, ids: &SandboxIds) -> Result<OwnedFd, Failure> {
     let (root_uid, root_gid) = ids.root();
-    let store = step("make the store", mount_tmpfs(plan, (root_uid, root_gid)))?;
+    // An ordinary user, who reads what is in it afterwards, must be able to enter; commands must not, see the guest's part.
+    let mode = if ids.standing() == Standing::Root { "0700" } else { "0755" };
+    let store = step("make the store", mount_tmpfs(plan, (root_uid, root_gid), mode))?;
     // What is made with these ids for files belongs to root inside without a change of owner for each.
     step("act as root inside", sys::set_file_ids(root_uid, root_gid))?;
     let filled = fill(store.as_fd(), plan);
@@ -73,14 +76,13 @@ fn own_inodes(plan: &Plan) -> u64 {
     (1 + ROOT_FOLDERS.len() + USER_FOLDERS.len() + overlay + on_the_way) as u64
 }
 
-fn mount_tmpfs(plan: &Plan, (uid, gid): (u32, u32)) -> rustix::io::Result<OwnedFd> {
+fn mount_tmpfs(plan: &Plan, (uid, gid): (u32, u32), mode: &str) -> rustix::io::Result<OwnedFd> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let set = |key: &str, value: String| fsconfig_set_string(context.as_fd(), key, value);
     set("source", "glovebox".into())?;
     set("size", plan.disk.to_string())?;
     set("nr_inodes", (plan.inodes + own_inodes(plan)).to_string())?;
-    // The guest sees to it that commands do not meet this folder; the caller may be an ordinary user who reads it.
-    set("mode", "0755".into())?;
+    set("mode", mode.into())?;
     set("uid", uid.to_string())?;
     set("gid", gid.to_string())?;
     fsconfig_create(context.as_fd())?;

@@ -43,7 +43,7 @@ pub(super) fn assemble(trees: Vec<(String, OwnedFd)>, proc_masks: &Masks, standi
     step("attach /proc", attach_at(proc.as_fd(), "proc"))?;
     step("attach /dev/pts", attach_at(devpts.as_fd(), "dev/pts"))?;
     step("mask /proc", proc_masks.apply())?;
-    step("attach the store", attach_store(store.as_fd()))?;
+    step("attach the store", attach_store(store.as_fd(), standing))?;
     for (target, tree) in trees {
         step(&format!("mount {target}"), attach(root.as_fd(), &target, tree.as_fd()))?;
     }
@@ -65,13 +65,13 @@ fn file_system(kind: &str, options: &[(&str, &str)]) -> rustix::io::Result<Owned
 }
 
 /// Attaches the store, and mounts its folders where they belong.
-fn attach_store(store: BorrowedFd<'_>) -> rustix::io::Result<()> {
+fn attach_store(store: BorrowedFd<'_>, standing: Standing) -> rustix::io::Result<()> {
     attach_at(store, store::PLACE)?;
     for (folder, target) in store::MOUNTED {
         mount_bind(format!("{}/{folder}", store::PLACE), target)?;
     }
-    // What else is in it, the layers of an overlay, is nobody's business inside.
-    unmount(store::PLACE, UnmountFlags::DETACH)
+    // What else is in it, the layers of an overlay, is nobody's business inside. Root's cannot be entered anyway.
+    if standing == Standing::Root { Ok(()) } else { unmount(store::PLACE, UnmountFlags::DETACH) }
 }
 
 fn attach_at(tree: BorrowedFd<'_>, path: &str) -> rustix::io::Result<()> {
