@@ -125,22 +125,6 @@ impl Cgroups {
         used().next().is_some() && used().all(|h| writable(&h.mount))
     }
 
-    /// Where version 2 is mounted, if it is.
-    pub(crate) fn unified(&self) -> Option<PathBuf> {
-        self.hierarchies.iter().find(|h| h.version == Version::Two).map(|h| h.mount.clone())
-    }
-
-    /// Which versions are mounted, as people call it.
-    pub(crate) fn version(&self) -> &'static str {
-        let has = |version| self.hierarchies.iter().any(|h| h.version == version);
-        match (has(Version::One), has(Version::Two)) {
-            (true, true) => "hybrid",
-            (true, false) => "v1",
-            (false, true) => "v2",
-            (false, false) => "none",
-        }
-    }
-
     /// The names of all groups that any launcher left or uses, without their endings.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = self
@@ -346,6 +330,18 @@ fn make_group(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other,
+    }
+}
+
+/// Which versions are mounted, as people call it.
+pub(crate) fn mounted_version() -> &'static str {
+    let hierarchies = parse_mounts(&sys::read_small("/proc/self/mountinfo").unwrap_or_default());
+    let has = |version| hierarchies.iter().any(|h| h.version == version);
+    match (has(Version::One), has(Version::Two)) {
+        (true, true) => "hybrid",
+        (true, false) => "v1",
+        (false, true) => "v2",
+        (false, false) => "none",
     }
 }
 

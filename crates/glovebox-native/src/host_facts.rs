@@ -8,16 +8,17 @@ mod groups;
 mod known;
 mod trials;
 
+pub use crate::standing::Standing;
 pub use groups::{GroupFacts, group_facts};
 pub use known::{Container, KNOWN_HOSTS, KnownHost, Signs};
 pub use trials::{Obstacle, Step, try_id_mapped_mount, try_user_namespace};
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::Path};
 
-use crate::sys;
+use crate::{
+    standing::{PROGRAMS, first_range},
+    sys,
+};
 
 /// The first kernel that has all that the native backend uses: mounts of overlays inside user namespaces, id-mapped
 /// mounts and `mount_setattr`.
@@ -73,13 +74,13 @@ pub fn knows_file_system(name: &str) -> bool {
         || fs::read_to_string(module).is_ok_and(|modules| modules.contains(&file))
 }
 
-/// How many ids a user may give to sandboxes, at one piece.
+/// What a user has of ids to give to sandboxes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SubIds {
-    /// In `/etc/subuid`.
-    pub users: u64,
-    /// In `/etc/subgid`.
-    pub groups: u64,
+    /// Whether `/etc/subuid` has enough of them.
+    pub users: bool,
+    /// Whether `/etc/subgid` has enough of them.
+    pub groups: bool,
     /// Whether `newuidmap` and `newgidmap`, which hand them out, are there.
     pub tools: bool,
 }
@@ -87,26 +88,15 @@ pub struct SubIds {
 impl SubIds {
     /// Those of a user, whose name may not be known.
     pub fn of(uid: u32, name: Option<&str>) -> Self {
-        let count = |file| sub_ids(&fs::read_to_string(file).unwrap_or_default(), uid, name);
-        let is_there = |tool: &&str| Path::new("/usr/bin").join(tool).exists() || Path::new("/bin").join(tool).exists();
-        let tools = ["newuidmap", "newgidmap"].iter().all(is_there);
-        SubIds { users: count("/etc/subuid"), groups: count("/etc/subgid"), tools }
+        let has = |table| first_range(&fs::read_to_string(table).unwrap_or_default(), name, uid).is_some();
+        let tools = PROGRAMS.iter().all(|program| Path::new(program).exists());
+        SubIds { users: has("/etc/subuid"), groups: has("/etc/subgid"), tools }
     }
 
-    /// Whether they are enough for a sandbox.
+    /// Whether sandboxes can use them.
     pub fn suffice(self) -> bool {
-        let range = u64::from(crate::idmap::RANGE);
-        self.tools && self.users >= range && self.groups >= range
+        self.tools && self.users && self.groups
     }
-}
-
-/// The largest range of a user in a table with lines `NAME:FIRST:COUNT`.
-fn sub_ids(table: &str, uid: u32, name: Option<&str>) -> u64 {
-    let number = uid.to_string();
-    let is_ours = |who: &str| Some(who) == name || who == number;
-    let ranges = table.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    let ours = ranges.filter(|fields| fields.len() == 3 && is_ours(fields[0]));
-    ours.map(|fields| fields[2].trim().parse().unwrap_or(0)).max().unwrap_or(0)
 }
 
 /// The name of a user, from the host's own list of accounts.
@@ -116,39 +106,13 @@ pub fn user_name(uid: u32) -> Option<String> {
     account.split(':').next().map(str::to_owned)
 }
 
-/// The folder of what does not outlive the host: root's, the one that the session gives, or one in /tmp.
-pub fn runtime_folder() -> PathBuf {
-    let uid = rustix::process::geteuid();
-    if uid.is_root() {
-        return "/run/glovebox".into();
-    }
-    let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_absolute());
-    session.map_or_else(|| format!("/tmp/glovebox-{}", uid.as_raw()).into(), |folder| folder.join("glovebox"))
-}
-
-/// How the native backend works for a caller on this host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// Root: every layer, an id range of its own for each sandbox, id-mapped mounts.
-    Root,
-    /// An ordinary user with sub-ids: guest and commands have different ids.
-    SubIds,
-    /// An ordinary user without: guest and commands share the caller's id.
-    OneId,
-    /// No user namespace, so no sandbox.
-    Nothing,
-}
-
-impl Level {
-    /// The level for a caller, from what was found out about the host. A root who may not administrate, as in a container,
-    /// is an ordinary user.
-    pub fn of(root: bool, namespaces_work: bool, sub_ids: SubIds) -> Self {
-        match (namespaces_work, root) {
-            (false, _) => Level::Nothing,
-            (true, true) => Level::Root,
-            (true, false) if sub_ids.suffice() => Level::SubIds,
-            (true, false) => Level::OneId,
-        }
+/// On what terms a caller would make sandboxes here; none when the host does not let them.
+pub fn standing(is_let: bool, sub_ids: SubIds) -> Option<Standing> {
+    match (is_let, Standing::is_root()) {
+        (false, _) => None,
+        (true, true) => Some(Standing::Root),
+        (true, false) if sub_ids.suffice() => Some(Standing::SubIds),
+        (true, false) => Some(Standing::OneId),
     }
 }
 
@@ -161,24 +125,5 @@ mod tests {
         assert_eq!(kernel_numbers("6.18.44-fc-v490"), (6, 18));
         assert_eq!(kernel_numbers("5.15.167.4-microsoft-standard-WSL2"), (5, 15));
         assert_eq!(kernel_numbers("strange"), (0, 0));
-    }
-
-    #[test]
-    fn the_largest_range_of_a_user_is_found_by_name_and_number() {
-        let table = "ann:100000:65536\nbob:165536:65536\n1000:300000:10\nann:1:x\nann:1\n";
-        assert_eq!(sub_ids(table, 1000, Some("ann")), 65536);
-        assert_eq!(sub_ids(table, 1000, None), 10);
-        assert_eq!(sub_ids(table, 1001, Some("bob")), 65536);
-        assert_eq!(sub_ids(table, 5, None), 0);
-    }
-
-    #[test]
-    fn the_level_follows_from_namespaces_and_sub_ids() {
-        let enough = SubIds { users: 65536, groups: 65536, tools: true };
-        assert_eq!(Level::of(false, true, enough), Level::SubIds);
-        assert_eq!(Level::of(false, true, SubIds { tools: false, ..enough }), Level::OneId);
-        assert_eq!(Level::of(false, true, SubIds { groups: 10, ..enough }), Level::OneId);
-        assert_eq!(Level::of(true, true, SubIds::default()), Level::Root);
-        assert_eq!(Level::of(true, false, enough), Level::Nothing);
     }
 }

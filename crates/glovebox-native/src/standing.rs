@@ -30,7 +30,7 @@ use crate::{
 
 /// On what terms a launcher makes sandboxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub enum Standing {
     /// As root of the host.
     Root,
     /// As an ordinary user who has sub-ids.
@@ -117,7 +117,7 @@ impl SubIds {
 }
 
 /// Programs that may write a map with more ids than the caller's own: for users, for groups.
-const PROGRAMS: [&str; 2] = ["/usr/bin/newuidmap", "/usr/bin/newgidmap"];
+pub(crate) const PROGRAMS: [&str; 2] = ["/usr/bin/newuidmap", "/usr/bin/newgidmap"];
 
 fn write_map(program: &str, process: &str, caller: u32, first: u32) -> bool {
     let numbers = [0, caller, 1, 1, first, RANGE].map(|number| number.to_string());
@@ -125,7 +125,7 @@ fn write_map(program: &str, process: &str, caller: u32, first: u32) -> bool {
 }
 
 /// The first id of a large enough range of a user in a table of `name:first:count` lines.
-fn first_range(table: &str, name: Option<&str>, uid: u32) -> Option<u32> {
+pub(crate) fn first_range(table: &str, name: Option<&str>, uid: u32) -> Option<u32> {
     table.lines().find_map(|line| {
         let mut fields = line.trim().split(':');
         let owner = fields.next()?;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use glovebox_core::{Error, ErrorCode, Result};
-use glovebox_native::host_facts;
+use glovebox_native::{NativeBackend, host_facts};
 
 /// How many ids a user is given.
 const RANGE: u64 = 65536;
@@ -27,7 +27,7 @@ const INSTALL: [(&str, &[&[&str]]); 5] = [
 /// Makes folders as they should be.
 pub(crate) fn folders(data_dir: &Path) -> Result<Vec<String>> {
     let mut done = Vec::new();
-    for (path, mode) in [(data_dir, 0o755), (host_facts::runtime_folder().as_path(), 0o700)] {
+    for (path, mode) in [(data_dir, 0o755), (NativeBackend::runtime_folder().as_path(), 0o700)] {
         done.extend(make_folder(path, mode)?);
     }
     Ok(done)
@@ -69,7 +69,7 @@ pub(crate) fn sub_ids(user: &str) -> Result<Vec<String>> {
     for (table, option, there) in
         [("/etc/subuid", "--add-subuids", has.users), ("/etc/subgid", "--add-subgids", has.groups)]
     {
-        if there < RANGE {
+        if !there {
             let first = first_free(&fs::read_to_string(table).unwrap_or_default());
             let range = format!("{first}-{}", first + RANGE - 1);
             call("usermod", &[option, &range, user])?;

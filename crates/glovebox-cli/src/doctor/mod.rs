@@ -5,7 +5,7 @@ mod stores;
 
 use glovebox_core::Language;
 use glovebox_engine::Toolchains;
-use glovebox_native::host_facts::{self, GroupFacts, Level, OLDEST_KERNEL, Obstacle, Signs, Step, SubIds};
+use glovebox_native::host_facts::{self, GroupFacts, OLDEST_KERNEL, Obstacle, Signs, Standing, Step, SubIds};
 
 use crate::check::{Check, Status};
 pub(crate) use stores::stores;
@@ -52,8 +52,8 @@ impl Facts {
         self.obstacle.is_none() && (!self.is_root() || self.signs.lacking.is_empty())
     }
 
-    fn level(&self) -> Level {
-        Level::of(self.is_root(), self.is_let(), self.sub_ids)
+    fn standing(&self) -> Option<Standing> {
+        host_facts::standing(self.is_let(), self.sub_ids)
     }
 
     fn caller(&self) -> String {
@@ -103,16 +103,16 @@ fn known_host(facts: &Facts) -> Check {
 
 fn caller(facts: &Facts) -> Check {
     let caller = facts.caller();
-    let (status, what) = match facts.level() {
-        Level::Root => (Status::Ok, "every sandbox has an id range of its own"),
-        Level::SubIds => (Status::Ok, "sandboxes use your sub-ids; guest and commands have different ids"),
-        Level::OneId => (Status::Degraded, "guest and commands share your own id"),
-        Level::Nothing => (Status::Missing, "no sandbox can be made"),
+    let (status, what) = match facts.standing() {
+        Some(Standing::Root) => (Status::Ok, "every sandbox has an id range of its own"),
+        Some(Standing::SubIds) => (Status::Ok, "sandboxes use your sub-ids; guest and commands have different ids"),
+        Some(Standing::OneId) => (Status::Degraded, "guest and commands share your own id"),
+        None => (Status::Missing, "no sandbox can be made"),
     };
     let check = Check::new(HOST, "sandboxes of this user", status, format!("{caller}: {what}"));
-    match facts.level() {
-        Level::Nothing => check.fix("see what is missing below"),
-        Level::OneId if facts.uid == 0 => check.fix("see capabilities below"),
+    match facts.standing() {
+        None => check.fix("see what is missing below"),
+        Some(Standing::OneId) if facts.uid == 0 => check.fix("see capabilities below"),
         _ => check.fix(give_sub_ids(&caller)),
     }
 }
@@ -159,14 +159,14 @@ fn namespaces(facts: &Facts) -> Check {
 }
 
 fn sub_ids(facts: &Facts) -> Check {
-    let SubIds { users, groups, tools } = facts.sub_ids;
     if facts.is_root() {
         return Check::new(LAYERS, "sub-ids", Status::Ok, "root needs none").optional();
     }
-    let detail = match (facts.sub_ids.suffice(), tools) {
-        (true, _) => format!("{users} users, {groups} groups"),
-        (false, false) => "newuidmap and newgidmap are not installed".to_owned(),
-        (false, true) => format!("{users} users and {groups} groups, and 65536 of each are needed"),
+    let detail = match facts.sub_ids {
+        SubIds { tools: false, .. } => "newuidmap and newgidmap are not installed",
+        SubIds { users: false, .. } => "/etc/subuid has no 65536 ids for this user",
+        SubIds { groups: false, .. } => "/etc/subgid has no 65536 ids for this user",
+        SubIds { .. } => "65536 users and groups",
     };
     let status = if facts.sub_ids.suffice() { Status::Ok } else { Status::Missing };
     let check = Check::new(LAYERS, "sub-ids", status, detail).optional();

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use glovebox_native::{NativeBackend, host_facts};
+use glovebox_native::NativeBackend;
 use rustix::fs::Access;
 
 use crate::check::{Check, Status};
@@ -18,7 +18,7 @@ const FIX: &str = "glovebox doctor --fix";
 pub(crate) fn stores(data_dir: &Path) -> Vec<Check> {
     vec![
         folder("data folder", data_dir, Openness::Readable),
-        folder("runtime folder", &host_facts::runtime_folder(), Openness::Private),
+        folder("runtime folder", &NativeBackend::runtime_folder(), Openness::Private),
         store(),
         leftovers(),
     ]

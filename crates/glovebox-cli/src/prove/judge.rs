@@ -25,6 +25,17 @@ impl Verdict {
         if against.is_empty() { Verdict::holds() } else { Verdict::Broken(against.join(", ")) }
     }
 
+    /// Says of what holds that no root inside could try it.
+    pub(super) fn tried_without_root(self, without: bool) -> Self {
+        match self {
+            Verdict::Holds(detail) if without => {
+                let gap = if detail.is_empty() { "" } else { "; " };
+                Verdict::Holds(format!("{detail}{gap}for you no root can be made inside"))
+            }
+            other => other,
+        }
+    }
+
     pub(super) fn into_check(self, group: &'static str, name: &str) -> Check {
         let (status, detail) = match self {
             Verdict::Holds(detail) => (Status::Ok, detail),
@@ -44,10 +55,12 @@ pub(super) struct Seen {
     pub(super) limits: LimitsInForce,
     pub(super) isolation: Isolation,
     pub(super) sandbox: SandboxId,
+    /// The map of ids, as the host sees it.
+    pub(super) ids: String,
 }
 
 impl Seen {
-    pub(super) fn new(result: RunResult, sandbox: SandboxId) -> Self {
+    pub(super) fn new(result: RunResult, sandbox: SandboxId, ids: String) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Seen {
             out: text(result.stdout.to_bytes()),
@@ -57,6 +70,7 @@ impl Seen {
             limits: result.limits,
             isolation: result.isolation,
             sandbox,
+            ids,
         }
     }
 

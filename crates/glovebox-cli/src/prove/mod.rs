@@ -11,13 +11,18 @@ mod judge;
 mod resources;
 mod table;
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    path::PathBuf,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use glovebox_core::{
     Command, InsidePath, Limits, Outcome, Result, SandboxSpec, User, WORKING_DIR, Workspace, WorkspaceMode,
 };
 use glovebox_engine::{Engine, Event, FileContent, InputFile, RunRequest, Sandbox, Stdin};
+use glovebox_native::NativeBackend;
 
 pub(crate) use canaries::{Canaries, VARIABLE, new_token};
 use judge::{Seen, Verdict};
@@ -42,25 +47,28 @@ enum Place {
 }
 
 /// Tries everything, and says what holds.
-pub(crate) async fn all(engine: &Engine, canaries: &mut Canaries) -> Result<Vec<Check>> {
+pub(crate) async fn all(engine: &Engine, backend: &NativeBackend, canaries: &mut Canaries) -> Result<Vec<Check>> {
     let program = std::env::current_exe().map_err(crate::verbs::prove::no_program)?;
     // A host on which no sandbox can be made has nothing to prove, so this failure ends everything.
-    let plain = Inside::make(engine, Place::Plain, &program, canaries).await?;
+    let plain = Inside::make(engine, backend, Place::Plain, &program, canaries).await?;
     let missing: Vec<&str> = plain.sandbox.created().isolation.missing.iter().map(|layer| layer.as_str()).collect();
     let mut places = BTreeMap::from([(Place::Plain, Ok(plain))]);
     let mut checks = vec![layers(&missing)];
     for row in GUARANTEES {
-        let place = match places.entry(row.place) {
-            std::collections::btree_map::Entry::Occupied(made) => made.into_mut(),
-            std::collections::btree_map::Entry::Vacant(free) => {
-                free.insert(Inside::make(engine, row.place, &program, canaries).await.map_err(|error| error.message))
-            }
+        if let Entry::Vacant(free) = places.entry(row.place) {
+            free.insert(
+                Inside::make(engine, backend, row.place, &program, canaries).await.map_err(|error| error.message),
+            );
+        }
+        // Where no root can be made inside, there is nobody stronger than the ordinary user to try it.
+        let no_root = row.place == Place::AsRoot && places[&row.place].is_err();
+        let place = if no_root { Place::Plain } else { row.place };
+        let verdict = match places.get_mut(&place) {
+            Some(Ok(inside)) => inside.judge(row, canaries).await,
+            Some(Err(why)) => Verdict::Unknown(why.clone()),
+            None => Verdict::Unknown("its sandbox was not made".into()),
         };
-        let verdict = match place {
-            Ok(inside) => inside.judge(row, canaries).await,
-            Err(why) => Verdict::Unknown(why.clone()),
-        };
-        checks.push(verdict.into_check(row.group, row.name));
+        checks.push(verdict.tried_without_root(no_root).into_check(row.group, row.name));
     }
     let mut left = None;
     for (place, inside) in places {
@@ -91,12 +99,20 @@ fn layers(missing: &[&str]) -> Check {
 struct Inside {
     sandbox: Sandbox,
     probe: String,
+    /// The map of ids inside to ids of the host, as the host sees it.
+    ids: String,
     /// What was tried already, by its words.
     seen: BTreeMap<Vec<String>, Seen>,
 }
 
 impl Inside {
-    async fn make(engine: &Engine, place: Place, program: &PathBuf, canaries: &Canaries) -> Result<Self> {
+    async fn make(
+        engine: &Engine,
+        backend: &NativeBackend,
+        place: Place,
+        program: &PathBuf,
+        canaries: &Canaries,
+    ) -> Result<Self> {
         let size = std::fs::metadata(program).map_err(crate::verbs::prove::no_program)?.len();
         let sandbox = engine.create(spec(place, size, canaries)).await?;
         let probe = format!("/tmp/{}", canaries.tag);
@@ -104,7 +120,11 @@ impl Inside {
         let content = FileContent::Host(program.clone());
         request.files.push(InputFile { target: InsidePath::absolute(&probe)?, content, mode: 0o755 });
         sandbox.run(request).await?;
-        Ok(Inside { sandbox, probe, seen: BTreeMap::new() })
+        // A process inside sees its map as its parent does, which for an ordinary user is not the host.
+        let map =
+            backend.guest_pid(sandbox.id()).map(|guest| std::fs::read_to_string(format!("/proc/{guest}/uid_map")));
+        let ids = map.and_then(|map| map.ok()).unwrap_or_default();
+        Ok(Inside { sandbox, probe, ids, seen: BTreeMap::new() })
     }
 
     async fn judge(&mut self, row: &Guarantee, canaries: &mut Canaries) -> Verdict {
@@ -127,7 +147,7 @@ impl Inside {
         request.spec.limits.grace = Duration::from_millis(50);
         request.spec.limits.output = resources::OUTPUT;
         request.stdin = Stdin::Bytes(Bytes::from(format!("{}\n", canaries.token)));
-        Ok(Seen::new(self.sandbox.run(request).await?, self.sandbox.id()))
+        Ok(Seen::new(self.sandbox.run(request).await?, self.sandbox.id(), self.ids.clone()))
     }
 
     /// Ends the sandbox while something runs in it that no signal but one ends, and looks for it on the host.

@@ -179,18 +179,20 @@ fn not_root(seen: &Seen, _: &mut Canaries) -> Verdict {
     })
 }
 
-/// The kernel shows a process the map of its own namespace: ids inside, ids of the namespace around it, how many. For root
-/// that is the host's. An ordinary user has no way to map root of the host at all, and their own id is that of commands.
+/// The host's own view of the map counts: ids inside, ids of the host, how many.
 fn root_is_nobody(seen: &Seen, _: &mut Canaries) -> Verdict {
-    let caller = rustix::process::geteuid();
+    let caller = u64::from(rustix::process::geteuid().as_raw());
     facts(seen, |seen| {
-        let map: Vec<u64> = seen.fact("uid_map")?.split(' ').map(|n| n.parse().ok()).collect::<Option<_>>()?;
-        let outside: Vec<u64> = map.chunks_exact(3).map(|row| row[1]).collect();
-        Some(match outside.as_slice() {
-            [] => return None,
-            _ if !caller.is_root() => Verdict::Holds("you are not root, and commands are you".into()),
-            ids if ids.contains(&0) => Verdict::Broken("root inside is root outside".into()),
-            ids => Verdict::Holds(format!("ids from {}", ids[0])),
+        let map: Vec<u64> = seen.ids.split_ascii_whitespace().map(|n| n.parse().ok()).collect::<Option<_>>()?;
+        let rows: Vec<&[u64]> = map.chunks_exact(3).collect();
+        rows.first()?;
+        if rows.iter().any(|row| row[1] == 0) {
+            return Some(Verdict::Broken("an id inside is root outside".into()));
+        }
+        Some(match rows.iter().find(|row| row[0] == 0).map(|row| row[1]) {
+            None => Verdict::Holds("there is no root inside".into()),
+            Some(outside) if outside == caller => Verdict::Unknown(format!("it has your own id, {caller}")),
+            Some(outside) => Verdict::Holds(format!("it is {outside}")),
         })
     })
 }
@@ -395,6 +397,7 @@ mod tests {
             },
             isolation: Isolation::default(),
             sandbox: SandboxId::new(),
+            ids: "         0          0 4294967295\n".into(),
         }
     }
 
@@ -420,7 +423,7 @@ mod tests {
             "write-file" => "wrote 1\n",
             "devices" => "character /dev/null\nblock /dev/sda\n",
             "status" => {
-                let text = "Uid 0 0 0 0\nGid 0 0 0 0\nuid_map 0 0 4294967295\nCapEff 000001ffffffffff\nNoNewPrivs 0\nSeccomp 0";
+                let text = "Uid 0 0 0 0\nGid 0 0 0 0\nCapEff 000001ffffffffff\nNoNewPrivs 0\nSeccomp 0";
                 return (0, format!("{text}\nhost_name {own_name}\n"));
             }
             "mount-flags" => "/ nodev\n/usr read-only\n",

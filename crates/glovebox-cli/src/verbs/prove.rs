@@ -23,9 +23,9 @@ pub(crate) fn execute(globals: &Globals, flags: &Flags) -> Result<u8> {
         return Err(again_with_a_canary());
     };
     let mut canaries = Canaries::plant(token, &data_dir(globals))?;
-    let backend = NativeBackend::start()?;
-    let engine = Engine::new(Arc::new(backend)).with_data_dir(canaries.workspace().with_file_name("data"));
-    let checks = runtime()?.block_on(prove::all(&engine, &mut canaries))?;
+    let backend = Arc::new(NativeBackend::start()?);
+    let engine = Engine::new(backend.clone()).with_data_dir(canaries.workspace().with_file_name("data"));
+    let checks = runtime()?.block_on(prove::all(&engine, &backend, &mut canaries))?;
     check::print(&checks, None, &prove::summary(&checks, &globals.backend), globals.json)
 }
 

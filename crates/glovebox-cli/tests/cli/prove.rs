@@ -1,6 +1,9 @@
 //! `glovebox prove`, against the real kernel.
 
-use std::process::Command;
+use std::{
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    process::Command,
+};
 
 use serde_json::Value;
 
@@ -41,6 +44,26 @@ fn the_table_of_prove_names_the_user_and_the_backend() {
     let last = called.text().lines().last().unwrap();
     assert!(last.contains("guarantees hold for user 0 with the backend native"), "{last}");
     assert!(called.text().contains("  ok        a new user namespace is refused\n"), "{}", called.text());
+}
+
+#[test]
+fn no_guarantee_is_broken_for_an_ordinary_user() {
+    let bench = Bench::new();
+    let folder = bench.dir.path();
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o777)).unwrap();
+    // The program lies in a folder that an ordinary user may not enter.
+    let program = folder.join("glovebox");
+    std::fs::copy(env!("CARGO_BIN_EXE_glovebox"), &program).unwrap();
+    let mut command = Command::new(program);
+    command.args(["prove", "--json"]).uid(54322).gid(54322).env_clear().env("HOME", folder).current_dir(folder);
+    let called = Called::new(command.output().unwrap());
+    let document = called.document();
+    for check in checks(&document) {
+        assert_ne!(check["status"], "missing", "{check}");
+    }
+    let root = checks(&document).iter().find(|check| check["name"] == "root inside is nobody outside").unwrap();
+    assert_eq!(root["status"], "ok", "{root}");
+    assert_eq!(called.code, 0);
 }
 
 #[test]

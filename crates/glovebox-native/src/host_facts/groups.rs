@@ -1,12 +1,8 @@
 //! What the control groups of this host can hold, for this caller.
 
-use std::path::PathBuf;
-
-use rustix::fs::Access;
-
 use crate::{
-    cgroup::{Cgroups, Controller},
-    sys,
+    cgroup::{Cgroups, Controller, mounted_version},
+    standing::Standing,
 };
 
 /// What there is of control groups.
@@ -31,22 +27,11 @@ impl GroupFacts {
 
 /// Looks at the host's control groups. Makes none.
 pub fn group_facts() -> GroupFacts {
-    let cgroups = Cgroups::look(true).unwrap_or_default();
+    let all = Cgroups::look(true).unwrap_or_default();
     let wanted = [(Controller::Memory, "memory"), (Controller::Pids, "pids"), (Controller::Cpu, "cpu")];
-    let (there, missing): (Vec<_>, Vec<_>) = wanted.iter().partition(|(controller, _)| cgroups.has(*controller));
+    let (there, missing): (Vec<_>, Vec<_>) = wanted.iter().partition(|(controller, _)| all.has(*controller));
     let names = |list: Vec<&(Controller, &'static str)>| list.into_iter().map(|(_, name)| *name).collect();
-    let ours = if rustix::process::geteuid().is_root() { cgroups.can_be_written() } else { is_delegated() };
-    GroupFacts { version: cgroups.version(), there: names(there), missing: names(missing), ours }
-}
-
-/// Whether the group that this process is in was given to the caller, with all controllers. Only version 2 can do that.
-fn is_delegated() -> bool {
-    let table = sys::read_small("/proc/self/cgroup").unwrap_or_default();
-    let Some(own) = table.lines().find_map(|line| line.strip_prefix("0::/")) else { return false };
-    let Some(mount) = Cgroups::look(true).ok().and_then(|cgroups| cgroups.unified()) else { return false };
-    let folder = mount.join(own);
-    let controllers = sys::read_small(folder.join("cgroup.controllers")).unwrap_or_default();
-    let has = |name: &str| controllers.split_ascii_whitespace().any(|word| word == name);
-    let writable = |path: PathBuf| rustix::fs::access(path, Access::WRITE_OK).is_ok();
-    writable(folder.join("cgroup.procs")) && writable(folder) && ["memory", "pids", "cpu"].into_iter().all(has)
+    let given = || Cgroups::look(false).is_ok_and(|given| given.is_complete());
+    let ours = if Standing::is_root() { all.can_be_written() } else { given() };
+    GroupFacts { version: mounted_version(), there: names(there), missing: names(missing), ours }
 }
