@@ -32,7 +32,7 @@ use crate::{
     watch, wire,
 };
 
-/// Sandboxes of this host's own kernel, for root.
+/// Sandboxes of this host's own kernel, for root and for ordinary users.
 #[derive(Debug)]
 pub struct NativeBackend {
     control: OwnedFd,

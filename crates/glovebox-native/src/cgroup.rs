@@ -3,10 +3,11 @@
 //! Theory of operation. A sandbox has two groups side by side in every hierarchy that is used: `….run` for its
 //! commands, with the limits, and `….guest` for our own process inside, so that a workload at its limit can neither
 //! kill nor starve it. (Where controllers have hierarchies of their own, `….guest` is only in that of memory: what a
-//! guest may fork is limited otherwise.) All groups lie directly below one folder `glovebox` of the hierarchy's root,
+//! guest may fork is limited otherwise.) All groups lie directly below one folder `glovebox` of the hierarchy's
+//! root, or of the group that was given to an ordinary user,
 //! and their names begin with the id of the launcher that made them; its lock file tells whether it still lives (see
 //! `owner`).
-//! Guest and zygote join by writing `0` to descriptors that were opened here, by root: the kernel checks the opener's
+//! Guest and zygote join by writing `0` to descriptors that were opened here, by the launcher: the kernel checks the opener's
 //! rights, so a process inside needs none.
 
 mod evidence;

@@ -1,7 +1,8 @@
 //! Which layers are really there: read from the kernel by the host, after the guest is ready.
 //!
-//! Only what the host cannot see is taken from the processes inside, which are still ours at that moment: nothing
-//! hostile has run yet.
+//! Only what the host cannot see is taken from the processes inside, which say it before anything hostile has run. The
+//! host's own look may come a moment after the first command has started, unless a layer was asked for: what it reads
+//! of guest and zygote is the kernel's word, and nothing that a command could still change.
 
 use std::{
     fs,

@@ -345,8 +345,7 @@ impl Launcher {
         ids: &SandboxIds,
         guest: Pid,
     ) -> Result<(Vec<Tree>, Mapped, OwnedFd), Failure> {
-        let namespace = step("open the user namespace", idmap::namespace_of(guest))?;
-        let (root, over, mut mapped) = self.skeletons.lend(plan, namespace.as_fd())?;
+        let (root, over, mut mapped) = self.skeletons.lend(plan, guest)?;
         let store = store::make(plan, ids)?;
         let overlay = plan.workspace.as_ref().filter(|_| plan.workspace_overlay);
         let (store, overlay) = match overlay {

@@ -15,15 +15,18 @@ use std::{
 
 use glovebox_core::User;
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
     fs::{CWD, FileType, Mode, OFlags},
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create,
         fsconfig_set_string, fsmount, fsopen, mount_bind, mount_bind_recursive, move_mount, open_tree, unmount,
     },
+    process::Pid,
 };
 
 use crate::{
     host_image::{self, HostImage},
+    idmap,
     mounts::{self, Mapped, Tree},
     plan::{Failure, Plan, step},
     standing::Standing,
@@ -151,9 +154,10 @@ impl Skeletons {
         }
     }
 
-    /// Whether a process is assembling one just now.
+    /// Whether a process is assembling one just now: nothing has come from it yet, not even its end.
     pub(crate) fn is_busy(&self) -> bool {
-        self.begun.is_some()
+        let silent = |end: &OwnedFd| poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&Timespec::default())) == Ok(0);
+        self.begun.as_ref().is_some_and(|(_, end)| silent(end))
     }
 
     fn place_for(&mut self, needs: Needs) -> io::Result<Skeleton> {
@@ -194,13 +198,9 @@ impl Skeletons {
         Ok(&self.kept[at].path)
     }
 
-    /// A clone of a plan's skeleton for one sandbox, with owners shifted by its user namespace; trees to mount over it
+    /// A clone of a plan's skeleton for one sandbox, with owners shifted by its guest's user namespace; trees to mount over it
     /// where that cannot be done for all of it at once; and whether the host's folders were shifted.
-    pub(crate) fn lend(
-        &mut self,
-        plan: &Plan,
-        namespace: BorrowedFd<'_>,
-    ) -> Result<(OwnedFd, Vec<Tree>, Mapped), Failure> {
+    pub(crate) fn lend(&mut self, plan: &Plan, guest: Pid) -> Result<(OwnedFd, Vec<Tree>, Mapped), Failure> {
         let standing = self.standing;
         let path = self.prepare(plan)?;
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
@@ -208,10 +208,11 @@ impl Skeletons {
         if standing != Standing::Root {
             return Ok((tree, Vec::new(), Mapped::NotAll));
         }
-        Ok(match sys::shift_owners(tree.as_fd(), namespace) {
+        let namespace = step("open the user namespace", idmap::namespace_of(guest))?;
+        Ok(match sys::shift_owners(tree.as_fd(), namespace.as_fd()) {
             Ok(()) => (tree, Vec::new(), Mapped::All),
             Err(_) => {
-                let (over, mapped) = shift_one_by_one(namespace);
+                let (over, mapped) = shift_one_by_one(namespace.as_fd());
                 (tree, over, mapped)
             }
         })
