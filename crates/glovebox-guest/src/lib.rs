@@ -18,7 +18,7 @@ mod stream;
 mod sys;
 pub mod zygote;
 
-pub use server::{GuestSockets, Server};
+pub use server::{GuestChannel, GuestSockets, Server};
 
 /// How long one of our processes waits for something to do before it counts as idle.
 pub const IDLE: std::time::Duration = std::time::Duration::from_millis(100);

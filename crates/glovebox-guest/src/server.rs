@@ -1,12 +1,25 @@
 //! The guest's HTTP/2 server.
+//!
+//! Theory of operation. The guest of a one-shot sandbox is born with its one connection, and ends with it. That of a living
+//! sandbox is born with a listening socket: any host process connects, asks, and goes away, and nothing ends with it.
+//! Every connection and every request is a task; what they share is the [`Guest`].
 
 use std::{cell::Cell, io, os::fd::OwnedFd, rc::Rc};
 
 use bytes::Bytes;
 use glovebox_proto::{bound, path};
-use h2::{RecvStream, server::SendResponse};
+use h2::{
+    RecvStream,
+    server::{Connection, SendResponse},
+};
 use http::{Request, Response, StatusCode};
-use tokio::{io::unix::AsyncFd, net::UnixStream, runtime::Runtime, sync::Mutex, task::LocalSet};
+use tokio::{
+    io::unix::AsyncFd,
+    net::{UnixListener, UnixStream},
+    runtime::Runtime,
+    sync::{Mutex, Notify},
+    task::LocalSet,
+};
 
 use crate::{files, reaper::Reaper, run, sys};
 
@@ -14,11 +27,20 @@ use crate::{files, reaper::Reaper, run, sys};
 #[derive(Debug)]
 pub struct GuestSockets {
     /// The channel to the host.
-    pub channel: OwnedFd,
+    pub channel: GuestChannel,
     /// The socket pair to the zygote.
     pub zygote: OwnedFd,
     /// The zygote's process id inside.
     pub zygote_pid: i32,
+}
+
+/// How the host reaches the guest.
+#[derive(Debug)]
+pub enum GuestChannel {
+    /// One connected stream. The guest ends when it does.
+    Connected(OwnedFd),
+    /// A listening unix socket. Connections come and go, and none of them ends the guest.
+    Listening(OwnedFd),
 }
 
 /// What all requests share.
@@ -30,6 +52,9 @@ pub(crate) struct Guest {
     pub(crate) runs: Cell<usize>,
     /// Held while processes are being killed, so that no command starts among them and no run is over before.
     pub(crate) killing: Mutex<()>,
+    /// Requests so far, and the news of each: tells when there was nothing to do for a while.
+    requests: Cell<u64>,
+    requested: Notify,
 }
 
 /// A guest's server, ready to serve. Making one takes time that a guest has while others prepare its sandbox.
@@ -44,35 +69,36 @@ impl Server {
         Ok(Server { runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()? })
     }
 
-    /// Serves the host until it goes away. The zygote may still be preparing itself: no command is started before `hear`
-    /// has read its first word from its socket. That word is passed on with `tell`, after a command that waits already
-    /// was asked for.
+    /// Serves the host: until its one connection ends, or for ever on a listening socket. The zygote may still be preparing
+    /// itself: no command is started before `hear` has read its first word from its socket. That word is passed on with
+    /// `tell`, after a command that waits already was asked for.
     pub fn serve<W>(
         self,
         sockets: GuestSockets,
         hear: impl FnMut(&OwnedFd) -> io::Result<W>,
         tell: impl FnOnce(W) -> io::Result<()>,
     ) -> io::Result<()> {
-        LocalSet::new().block_on(&self.runtime, serve_connection(sockets, hear, tell))
+        LocalSet::new().block_on(&self.runtime, serve(sockets, hear, tell))
     }
 }
 
-async fn serve_connection<W>(
+async fn serve<W>(
     sockets: GuestSockets,
     mut hear: impl FnMut(&OwnedFd) -> io::Result<W>,
     tell: impl FnOnce(W) -> io::Result<()>,
 ) -> io::Result<()> {
-    rustix::io::ioctl_fionbio(&sockets.channel, true)?;
     rustix::io::ioctl_fionbio(&sockets.zygote, true)?;
-    let channel = UnixStream::from_std(sockets.channel.into())?;
     let guest = Rc::new(Guest {
         reaper: Reaper::default(),
         zygote: Mutex::new(sys::register(sockets.zygote)?),
         zygote_pid: sockets.zygote_pid,
         runs: Cell::new(0),
         killing: Mutex::new(()),
+        requests: Cell::new(0),
+        requested: Notify::new(),
     });
     tokio::task::spawn_local(guest.reaper.clone().serve());
+    tokio::task::spawn_local(rest_when_idle(guest.clone()));
     let first_word = async {
         // Commands wait for this lock, which is taken before the first request is.
         let zygote = guest.zygote.lock().await;
@@ -81,44 +107,106 @@ async fn serve_connection<W>(
         tokio::task::yield_now().await;
         tell(word)
     };
-    let requests = serve_requests(&guest, channel);
-    tokio::pin!(first_word, requests);
+    let serving = serve_channel(guest.clone(), sockets.channel);
+    tokio::pin!(first_word, serving);
     tokio::select! {
         biased;
         told = &mut first_word => told?,
-        served = &mut requests => return served,
+        served = &mut serving => return served,
     }
-    requests.await
+    serving.await
 }
 
-async fn serve_requests(guest: &Rc<Guest>, channel: UnixStream) -> io::Result<()> {
-    let mut connection = h2::server::Builder::new()
+async fn serve_channel(guest: Rc<Guest>, channel: GuestChannel) -> io::Result<()> {
+    match channel {
+        GuestChannel::Connected(stream) => {
+            rustix::io::ioctl_fionbio(&stream, true)?;
+            serve_connection(guest, UnixStream::from_std(stream.into())?).await
+        }
+        GuestChannel::Listening(socket) => {
+            rustix::io::ioctl_fionbio(&socket, true)?;
+            accept_all(guest, UnixListener::from_std(socket.into())?).await
+        }
+    }
+}
+
+/// Serves everybody who connects.
+async fn accept_all(guest: Rc<Guest>, socket: UnixListener) -> io::Result<()> {
+    let open = Rc::new(Cell::new(0));
+    loop {
+        let stream = match socket.accept().await {
+            Ok((stream, _)) => stream,
+            Err(_) => {
+                // Without a free descriptor nobody can be let in until somebody goes; the host waits meanwhile.
+                tokio::time::sleep(crate::IDLE).await;
+                continue;
+            }
+        };
+        if !is_from_outside(&stream) {
+            continue;
+        }
+        if open.get() >= bound::CONNECTIONS {
+            tokio::task::spawn_local(turn_away(stream));
+            continue;
+        }
+        open.set(open.get() + 1);
+        let (guest, open) = (guest.clone(), open.clone());
+        tokio::task::spawn_local(async move {
+            // A connection that breaks the rules ends; the others know nothing of it.
+            let _ = serve_connection(guest, stream).await;
+            open.set(open.get() - 1);
+        });
+    }
+}
+
+/// Whether a connection comes from the host. The kernel gives a process of another process namespace no number in ours, so
+/// where the guest is the first process of its own, whoever has a number is inside.
+fn is_from_outside(stream: &UnixStream) -> bool {
+    let peer = stream.peer_cred().ok().and_then(|peer| peer.pid());
+    std::process::id() != 1 || peer == Some(0)
+}
+
+/// Tells a connection beyond the bound that there are too many.
+async fn turn_away(stream: UnixStream) {
+    if let Ok(mut connection) = greet(stream).await {
+        connection.abrupt_shutdown(h2::Reason::ENHANCE_YOUR_CALM);
+        let _ = tokio::time::timeout(crate::IDLE, connection.accept()).await;
+    }
+}
+
+async fn greet(stream: UnixStream) -> io::Result<Connection<UnixStream, Bytes>> {
+    h2::server::Builder::new()
         .initial_window_size(bound::STREAM_WINDOW)
         .initial_connection_window_size(bound::CONNECTION_WINDOW)
         .max_frame_size(bound::FRAME)
         .max_concurrent_streams(bound::STREAMS)
         .max_header_list_size(bound::HEADERS)
         .max_send_buffer_size(2 * bound::STREAM_WINDOW as usize)
-        .handshake::<_, Bytes>(channel)
+        .handshake(stream)
         .await
-        .map_err(io::Error::other)?;
-    let mut rested = false;
-    loop {
-        let request = match rested {
-            true => connection.accept().await,
-            false => match tokio::time::timeout(crate::IDLE, connection.accept()).await {
-                Ok(request) => request,
-                Err(_) => {
-                    rested = true;
-                    crate::rest();
-                    continue;
-                }
-            },
-        };
-        let Some(request) = request else { return Ok(()) };
-        rested = false;
+        .map_err(io::Error::other)
+}
+
+async fn serve_connection(guest: Rc<Guest>, stream: UnixStream) -> io::Result<()> {
+    let mut connection = greet(stream).await?;
+    while let Some(request) = connection.accept().await {
         let (request, respond) = request.map_err(io::Error::other)?;
+        guest.requests.set(guest.requests.get() + 1);
+        guest.requested.notify_one();
         tokio::task::spawn_local(answer(guest.clone(), request, respond));
+    }
+    Ok(())
+}
+
+/// Gives memory back whenever nothing was asked for a while.
+async fn rest_when_idle(guest: Rc<Guest>) {
+    loop {
+        let before = guest.requests.get();
+        tokio::time::sleep(crate::IDLE).await;
+        if guest.requests.get() == before {
+            crate::rest();
+            guest.requested.notified().await;
+        }
     }
 }
 
@@ -138,4 +226,66 @@ async fn answer(guest: Rc<Guest>, request: Request<RecvStream>, mut respond: Sen
         path::FETCH => files::fetch(body, stream).await,
         _ => Ok(()),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener as Listener;
+
+    use super::*;
+
+    /// Asks for something on a new connection; the status, or why there was none.
+    async fn ask(socket: &std::path::Path) -> Result<u16, h2::Error> {
+        let stream = UnixStream::connect(socket).await.expect("the guest listens");
+        let (client, connection) = h2::client::handshake(stream).await?;
+        let driving = tokio::task::spawn_local(connection);
+        let request = Request::post("http://guest/nothing").body(()).expect("a request can be made");
+        let answer = async { Ok(client.ready().await?.send_request(request, true)?.0.await?.status().as_u16()) };
+        let status = answer.await;
+        driving.abort();
+        status
+    }
+
+    /// Has a guest listen while something is done.
+    fn while_listening<F: Future<Output = ()>>(work: impl FnOnce(std::path::PathBuf) -> F) {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let path = folder.path().join("channel");
+        let socket = Listener::bind(&path).expect("a socket can be made");
+        let (zygote, _other) = std::os::unix::net::UnixStream::pair().expect("a pair can be made");
+        let sockets =
+            GuestSockets { channel: GuestChannel::Listening(socket.into()), zygote: zygote.into(), zygote_pid: 2 };
+        let server = Server::new().expect("a server can be made");
+        LocalSet::new().block_on(&server.runtime, async {
+            tokio::task::spawn_local(serve(sockets, |_| Ok(()), |()| Ok(())));
+            work(path).await;
+        });
+    }
+
+    #[test]
+    fn connections_come_and_go_and_none_of_them_ends_the_guest() {
+        while_listening(|path| async move {
+            for _ in 0..3 {
+                assert_eq!(ask(&path).await.expect("the guest answers"), 404);
+                // Somebody who speaks no HTTP/2.
+                let mut stream = UnixStream::connect(&path).await.expect("the guest listens");
+                tokio::io::AsyncWriteExt::write_all(&mut stream, b"GET / HTTP/1.0\r\n\r\n").await.expect("it is taken");
+            }
+        });
+    }
+
+    #[test]
+    fn a_connection_beyond_the_bound_is_told_so_and_one_that_goes_makes_room() {
+        while_listening(|path| async move {
+            let mut open = Vec::new();
+            for _ in 0..bound::CONNECTIONS {
+                open.push(UnixStream::connect(&path).await.expect("the guest listens"));
+            }
+            let refused = ask(&path).await.expect_err("there are too many");
+            assert_eq!(refused.reason(), Some(h2::Reason::ENHANCE_YOUR_CALM));
+            open.clear();
+            while ask(&path).await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
 }

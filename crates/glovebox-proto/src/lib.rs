@@ -27,7 +27,9 @@ pub mod path {
 
 /// Bounds of the HTTP/2 connection.
 pub mod bound {
-    /// Streams at one time.
+    /// Connections to one guest at one time.
+    pub const CONNECTIONS: usize = 256;
+    /// Streams of one connection at one time.
     pub const STREAMS: u32 = 4096;
     /// Bytes under way on one stream.
     pub const STREAM_WINDOW: u32 = 256 * 1024;

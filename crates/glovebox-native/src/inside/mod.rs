@@ -37,7 +37,7 @@ use std::{
 
 pub(crate) use masks::Masks;
 
-use glovebox_guest::{GuestSockets, Server};
+use glovebox_guest::{GuestChannel, GuestSockets, Server};
 use libc::sock_filter;
 use rustix::thread::CpuSet;
 
@@ -122,6 +122,7 @@ fn set_up(inside: Inside) -> Result<(Server, GuestSockets), Failure> {
     }
     privileges::drop_for_guest(&plan)?;
     step("install the filter", sys::install_filter(&filter))?;
+    let channel = GuestChannel::Connected(channel);
     Ok((server, GuestSockets { channel, zygote: zygote.socket, zygote_pid: zygote.pid }))
 }
 
