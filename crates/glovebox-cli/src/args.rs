@@ -3,9 +3,15 @@
 //! Values stay text here. They are checked once, in [`crate::request`], where an error can say whether the value came
 //! from a flag, a variable or a configuration file. [`command`] gives every flag its variable, so none can be forgotten.
 
+mod living;
+mod shared;
+
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
+
+pub(crate) use living::{CreateArgs, DestroyArgs, ExecArgs, ListSandboxesArgs, SandboxArg};
+pub(crate) use shared::{CommandArgs, SandboxArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,6 +41,22 @@ Exit codes:
   123 too much output (with --output-limit-kill); 130 cancelled; 126 cannot be executed;
   127 not found; 2 the command line was not understood; 125 anything else that Glovebox
   could not do.";
+
+const CREATE_EXAMPLES: &str = "\
+Examples:
+  glovebox create --name box --workspace .  a sandbox with this folder, which is not changed
+  glovebox exec box -- npm test             run something in it, again and again
+  glovebox list                             which there are
+  glovebox destroy box                      and it is gone";
+
+const EXEC_EXAMPLES: &str = "\
+Examples:
+  glovebox exec box -- ls -la
+  glovebox exec box -l python -c 'print(1 + 1)'
+  glovebox exec --timeout 10s --env DEBUG=1 box main.py
+
+Flags stand before the program; what follows FILE or -- belongs to it. Exit codes are
+those of glovebox run.";
 
 const LIST_EXAMPLES: &str = "\
 Examples:
@@ -119,6 +141,39 @@ pub(crate) enum Verb {
         override_usage = "glovebox run [FLAGS] FILE [ARGS]...\n       glovebox run [FLAGS] -l LANGUAGE -c CODE [ARGS]...\n       glovebox run [FLAGS] -- COMMAND [ARGS]..."
     )]
     Run(Box<RunArgs>),
+    /// Make a sandbox that stays, and print its id
+    ///
+    /// It stays when this command is over, until it is destroyed or its time is over. Work in it with exec, files and cp. Its
+    /// files are kept on disk; stop ends its processes and keeps them.
+    #[command(after_help = CREATE_EXAMPLES)]
+    Create(Box<CreateArgs>),
+    /// List the sandboxes that stay
+    List(ListSandboxesArgs),
+    /// Show all that is known of a sandbox
+    Show(SandboxArg),
+    /// Run a file, a piece of code or a command in a sandbox that stays
+    ///
+    /// The same as run, but in the sandbox of this id or name, which keeps its files and processes.
+    #[command(
+        after_help = EXEC_EXAMPLES,
+        override_usage = "glovebox exec [FLAGS] ID FILE [ARGS]...\n       glovebox exec [FLAGS] ID -l LANGUAGE -c CODE [ARGS]...\n       glovebox exec [FLAGS] ID -- COMMAND [ARGS]..."
+    )]
+    Exec(Box<ExecArgs>),
+    /// End all processes of a sandbox and keep its files
+    Stop(SandboxArg),
+    /// Start a stopped sandbox again, with its files
+    Start(SandboxArg),
+    /// Freeze all processes of a sandbox
+    Pause(SandboxArg),
+    /// Let the processes of a paused sandbox go on
+    Resume(SandboxArg),
+    /// End all processes of a sandbox and clean its working directory, outputs and home
+    Reset(SandboxArg),
+    /// End sandboxes and remove all that is left of them
+    #[command(
+        after_help = "Examples:\n  glovebox destroy box\n  glovebox destroy $(glovebox list --ids)        every sandbox there is"
+    )]
+    Destroy(DestroyArgs),
     /// Look back at runs: list them, show one, read its output
     Runs(RunsArgs),
     /// Show what a run changed: a list, and the text that came and went
@@ -293,110 +348,16 @@ pub(crate) struct LogsArgs {
     pub(crate) stderr: bool,
 }
 
-/// Flags of `run`. The defaults of the limits are those of `glovebox_core::Limits`; a test compares them.
+/// Flags of `run`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunArgs {
     /// The file to run, and the program's arguments
     #[arg(value_name = "FILE", trailing_var_arg = true, num_args = 0..)]
     pub(crate) program: Vec<OsString>,
-
-    /// The language of FILE or CODE: python, javascript, typescript, shell, bash, ruby, php, perl, lua, r, go, java, kotlin,
-    /// c, c++, rust, c#, powershell or sql
-    #[arg(long, short, value_name = "LANGUAGE", help_heading = "What to run")]
-    pub(crate) language: Option<String>,
-    /// Run this code; needs --language
-    #[arg(long, short, value_name = "CODE", allow_hyphen_values = true, help_heading = "What to run")]
-    pub(crate) code: Option<String>,
-    /// Give the program a terminal; Ctrl-C then goes to the program
-    #[arg(long, short, help_heading = "What to run")]
-    pub(crate) terminal: bool,
-    /// Read the program's standard input from this file
-    #[arg(long, value_name = "FILE", help_heading = "What to run")]
-    pub(crate) stdin: Option<PathBuf>,
-    /// Start in this folder of the sandbox, relative to /workspace/agent_workspace
-    #[arg(long, value_name = "DIR", help_heading = "What to run")]
-    pub(crate) workdir: Option<String>,
-    /// Run as this user of the sandbox: user, root, nobody, UID or UID:GID
-    #[arg(long, value_name = "USER", default_value = "user", allow_hyphen_values = true, help_heading = "What to run")]
-    pub(crate) user: String,
-    /// The root file system: host, which is this machine's own programs, read-only
-    #[arg(long, value_name = "IMAGE", default_value = "host", help_heading = "What to run")]
-    pub(crate) image: String,
-
-    /// Memory of all processes together; there is no swap
-    #[arg(long, value_name = "SIZE", default_value = "2g", allow_hyphen_values = true, help_heading = "Limits")]
-    pub(crate) memory: String,
-    /// Processors, parts of one allowed
-    #[arg(long, value_name = "NUMBER", default_value = "1", allow_hyphen_values = true, help_heading = "Limits")]
-    pub(crate) cpus: String,
-    /// Processes and threads at one time
-    #[arg(long, value_name = "NUMBER", default_value = "100", allow_hyphen_values = true, help_heading = "Limits")]
-    pub(crate) pids: String,
-    /// Bytes of all that the program can write
-    #[arg(long, value_name = "SIZE", default_value = "1g", allow_hyphen_values = true, help_heading = "Limits")]
-    pub(crate) disk: String,
-    /// Files and folders that the program can make
-    #[arg(long, value_name = "NUMBER", default_value = "100000", allow_hyphen_values = true, help_heading = "Limits")]
-    pub(crate) inodes: String,
-    /// Open files of one process
-    #[arg(long, value_name = "NUMBER", default_value = "1024", allow_hyphen_values = true, help_heading = "Limits")]
-    pub(crate) open_files: String,
-    /// Wall time, then the run is ended
-    #[arg(long, value_name = "DURATION", default_value = "5m", allow_hyphen_values = true, help_heading = "Limits")]
-    pub(crate) timeout: String,
-    /// Time between the polite and the hard ending of a run that timed out
-    #[arg(long, value_name = "DURATION", default_value = "2s", allow_hyphen_values = true, help_heading = "Limits")]
-    pub(crate) grace: String,
-    /// Bytes of each output stream that the JSON result keeps; its head and tail stay
-    #[arg(long, value_name = "SIZE", default_value = "10m", allow_hyphen_values = true, help_heading = "Limits")]
-    pub(crate) output_limit: String,
-    /// End the run when a stream passes --output-limit
-    #[arg(long, help_heading = "Limits")]
-    pub(crate) output_limit_kill: bool,
-
-    /// Make DIR the working directory inside; writes stay in the sandbox and come back as changes
-    #[arg(long, value_name = "DIR", help_heading = "Files")]
-    pub(crate) workspace: Option<PathBuf>,
-    /// What happens to writes into the workspace: overlay, read-only or read-write
-    #[arg(long, value_name = "MODE", default_value = "overlay", help_heading = "Files")]
-    pub(crate) workspace_mode: String,
-    /// Copy a file or folder into the working directory (repeatable)
-    #[arg(long, value_name = "SRC[:DST]", help_heading = "Files")]
-    pub(crate) file: Vec<String>,
-    /// Show a file or folder of this machine inside, read-only unless :rw is added (repeatable)
-    #[arg(long, value_name = "SRC:DST[:ro|rw]", help_heading = "Files")]
-    pub(crate) mount: Vec<String>,
-    /// Show a toolchain of yours inside, read-only and first in PATH: a folder with bin in it, such as
-    /// ~/.rustup/toolchains/NAME (repeatable)
-    #[arg(long, value_name = "DIR", help_heading = "Files")]
-    pub(crate) toolchain: Vec<String>,
-    /// Keep files that match, below /workspace; outputs/** is always kept (repeatable)
-    #[arg(long, value_name = "GLOB", help_heading = "Files")]
-    pub(crate) artifact: Vec<String>,
-
-    /// Set a variable; K alone passes yours on (repeatable)
-    #[arg(long, value_name = "K[=V]", help_heading = "Environment and network")]
-    pub(crate) env: Vec<String>,
-    /// Set the variables of a file with lines K=V (repeatable)
-    #[arg(long, value_name = "FILE", help_heading = "Environment and network")]
-    pub(crate) env_file: Vec<String>,
-    /// Set a secret variable, masked in the result: NAME alone takes yours, else NAME=env:VAR, NAME=file:PATH or
-    /// NAME=command:CMD (repeatable)
-    #[arg(long, value_name = "NAME[=SOURCE]", help_heading = "Environment and network")]
-    pub(crate) secret: Vec<String>,
-    /// What the program reaches: none, or full, which is all that this machine reaches
-    #[arg(long, value_name = "NETWORK", default_value = "none", help_heading = "Environment and network")]
-    pub(crate) network: String,
-
-    /// Put a label on the run (repeatable)
-    #[arg(long, value_name = "K=V", help_heading = "The run")]
-    pub(crate) label: Vec<String>,
-    /// Fail when this layer of isolation is missing (repeatable)
-    #[arg(long, value_name = "LAYER", help_heading = "The run")]
-    pub(crate) require_layer: Vec<String>,
-    /// Leave no record of the run
-    #[arg(long, help_heading = "The run")]
-    pub(crate) no_record: bool,
+    #[command(flatten)]
+    pub(crate) command: CommandArgs,
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArgs,
 }
 
 /// The whole command line, with a variable for every flag.

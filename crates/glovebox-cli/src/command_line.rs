@@ -76,10 +76,10 @@ pub(crate) fn asks_for_json(args: &[OsString]) -> bool {
     on_command_line || std::env::var_os(args::variable("json")).is_some_and(yes)
 }
 
-/// Splits `run [FLAGS] -- CMD` at its first `--`. clap would drop the dashes, and with them the difference between a
+/// Splits `run [FLAGS] -- CMD` and `exec ID -- CMD` at its first `--`. clap would drop the dashes, and with them the difference between a
 /// file to run and a command.
 fn split_at_dashes(mut args: Vec<OsString>) -> (Vec<OsString>, Option<Vec<OsString>>) {
-    let is_run = |head: &[OsString]| head.iter().any(|arg| arg == "run");
+    let is_run = |head: &[OsString]| head.iter().any(|arg| arg == "run" || arg == "exec");
     match args.iter().position(|arg| arg == OsStr::new("--")) {
         Some(at) if is_run(&args[..at]) => {
             let tail = args.split_off(at + 1);

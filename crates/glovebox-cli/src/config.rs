@@ -296,8 +296,8 @@ mod tests {
     fn a_flag_beats_the_project_file_which_beats_the_user_file() {
         let (_dir, places) = places("memory = '1g'\npids = 7", "memory = '3g'\ndisk = '5g'\ncpus = 0.5");
         let (args, flags) = run(&places, &["--pids", "9", "x.py"]).unwrap();
-        assert_eq!((args.memory.as_str(), args.pids.as_str()), ("1g", "9"));
-        assert_eq!((args.disk.as_str(), args.cpus.as_str()), ("5g", "0.5"));
+        assert_eq!((args.sandbox.memory.as_str(), args.sandbox.pids.as_str()), ("1g", "9"));
+        assert_eq!((args.sandbox.disk.as_str(), args.sandbox.cpus.as_str()), ("5g", "0.5"));
         assert_eq!(flags.origin("memory"), Origin::UntrustedFile);
         assert_eq!(flags.origin("disk"), Origin::TrustedFile);
         assert_eq!(flags.origin("pids"), Origin::Flag);
@@ -308,17 +308,17 @@ mod tests {
     fn lists_and_tables_give_several_values_and_a_flag_replaces_them_all() {
         let (_dir, places) = places("label = ['a=1', 'b=2']\n[env]\nX = 'y'\nN = 3", "");
         let (args, _) = run(&places, &["x.py"]).unwrap();
-        assert_eq!(args.label, ["a=1", "b=2"]);
-        assert_eq!(args.env, ["N=3", "X=y"]);
+        assert_eq!(args.command.label, ["a=1", "b=2"]);
+        assert_eq!(args.command.env, ["N=3", "X=y"]);
         let (args, _) = run(&places, &["--label", "c=3", "x.py"]).unwrap();
-        assert_eq!(args.label, ["c=3"]);
+        assert_eq!(args.command.label, ["c=3"]);
     }
 
     #[test]
     fn a_switch_is_true_or_false() {
         let (_dir, places) = places("output-limit-kill = true", "output-limit-kill = false\nterminal = true");
         let (args, _) = run(&places, &["x.py"]).unwrap();
-        assert!(args.output_limit_kill && args.terminal);
+        assert!(args.command.output_limit_kill && args.command.terminal);
     }
 
     #[test]
@@ -326,9 +326,9 @@ mod tests {
         let (dir, places) = places("workspace = '.'\nmount = ['data:/data']\nsecret = ['T=file:token']", "");
         let (args, flags) = run(&places, &["x.py"]).unwrap();
         let project = dir.path().join("project");
-        assert_eq!(args.workspace.unwrap(), project.join("."));
-        assert_eq!(args.mount, [format!("{}/data:/data", project.display())]);
-        assert_eq!(args.secret, [format!("T=file:{}/token", project.display())]);
+        assert_eq!(args.sandbox.workspace.unwrap(), project.join("."));
+        assert_eq!(args.sandbox.mount, [format!("{}/data:/data", project.display())]);
+        assert_eq!(args.command.secret, [format!("T=file:{}/token", project.display())]);
         assert_eq!(needing_trust(&flags), ["mount", "secret"]);
     }
 
@@ -396,7 +396,7 @@ mod tests {
             let user = user.replace("PROJECT", dir.path().join("project").to_str().unwrap());
             fs::write(places.user_file.as_ref().unwrap(), user.replace("DIR", dir.path().to_str().unwrap())).unwrap();
             let (args, flags) = run(&places, words).unwrap();
-            assert_eq!(args.network, "full");
+            assert_eq!(args.sandbox.network, "full");
             flags.refuse_untrusted().is_ok()
         };
         assert!(!trusted("", &["x.py"]));
@@ -456,7 +456,10 @@ mod tests {
         let named = dir.path().join("other.toml");
         fs::write(&named, "memory = '4g'").unwrap();
         let (args, flags) = run(&places, &["--config", named.to_str().unwrap(), "x.py"]).unwrap();
-        assert_eq!((args.memory.as_str(), args.pids.as_str(), args.disk.as_str()), ("4g", "100", "5g"));
+        assert_eq!(
+            (args.sandbox.memory.as_str(), args.sandbox.pids.as_str(), args.sandbox.disk.as_str()),
+            ("4g", "100", "5g")
+        );
         assert_eq!(flags.origin("memory"), Origin::TrustedFile);
         let error = run(&places, &["--config", "/nonexistent/x.toml", "x.py"]).unwrap_err();
         assert_eq!(error.code, ErrorCode::InvalidConfiguration);

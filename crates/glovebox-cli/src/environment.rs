@@ -10,18 +10,24 @@ use std::{
 use glovebox_core::{Command, Error, ErrorCode, Result, Secret};
 use zeroize::Zeroizing;
 
-use crate::{args::RunArgs, files, flags::Flags, trust};
+use crate::{args::CommandArgs, files, flags::Flags, trust};
 
 /// Adds `--env-file`, `--env` and `--secret` to a command, in this order: a later one wins over an earlier one.
-pub(crate) fn add_variables(mut command: Command, args: &RunArgs, flags: &Flags) -> Result<Command> {
-    for path in flags.list("env-file", &args.env_file) {
-        command = add_file(command, Path::new(path), flags.untrusted_file("env-file"))?;
-    }
-    for text in flags.list("env", &args.env) {
-        command = add_variable(command, text).map_err(|error| flags.named("env", error))?;
-    }
+pub(crate) fn add_variables(command: Command, args: &CommandArgs, flags: &Flags) -> Result<Command> {
+    let mut command = add_plain(command, &args.env_file, &args.env, flags)?;
     for text in flags.list("secret", &args.secret) {
         command = add_secret(command, text)?;
+    }
+    Ok(command)
+}
+
+/// Adds `--env-file` and `--env` to a command.
+pub(crate) fn add_plain(mut command: Command, files: &[String], texts: &[String], flags: &Flags) -> Result<Command> {
+    for path in flags.list("env-file", files) {
+        command = add_file(command, Path::new(path), flags.untrusted_file("env-file"))?;
+    }
+    for text in flags.list("env", texts) {
+        command = add_variable(command, text).map_err(|error| flags.named("env", error))?;
     }
     Ok(command)
 }

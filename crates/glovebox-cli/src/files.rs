@@ -14,13 +14,16 @@ use glovebox_engine::{FileContent, InputFile, Toolchains};
 use rustix::fs::{Mode, OFlags, makedev};
 use zeroize::Zeroizing;
 
-use crate::{args::RunArgs, flags::Flags};
+use crate::{
+    args::{CommandArgs, SandboxArgs},
+    flags::Flags,
+};
 
 /// The largest setting that is read, from a file or from a command.
 pub(crate) const LARGEST_SETTING: u64 = 1 << 20;
 
 /// The workspace and the mounts of a run.
-pub(crate) fn add_host_folders(spec: &mut SandboxSpec, args: &RunArgs, flags: &Flags) -> Result<()> {
+pub(crate) fn add_host_folders(spec: &mut SandboxSpec, args: &SandboxArgs, flags: &Flags) -> Result<()> {
     let mode = flags.check("workspace-mode", &args.workspace_mode, parse_mode)?;
     spec.workspace = args.workspace.as_deref().map(|dir| workspace(dir, mode)).transpose()?;
     for text in flags.list("mount", &args.mount) {
@@ -33,7 +36,7 @@ pub(crate) fn add_host_folders(spec: &mut SandboxSpec, args: &RunArgs, flags: &F
 }
 
 /// The toolchains of `--toolchain`.
-pub(crate) fn toolchains(args: &RunArgs, flags: &Flags) -> Result<Toolchains> {
+pub(crate) fn toolchains(args: &SandboxArgs, flags: &Flags) -> Result<Toolchains> {
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     let folder = |text: &str| {
         let path = match (text.strip_prefix("~/"), &home) {
@@ -55,7 +58,7 @@ pub(crate) fn toolchains(args: &RunArgs, flags: &Flags) -> Result<Toolchains> {
 }
 
 /// The files of `--file`.
-pub(crate) fn input_files(args: &RunArgs, flags: &Flags, spec: &SandboxSpec) -> Result<Vec<InputFile>> {
+pub(crate) fn input_files(args: &CommandArgs, flags: &Flags, spec: &SandboxSpec) -> Result<Vec<InputFile>> {
     flags.list("file", &args.file).into_iter().map(|text| input_file(text, flags, spec)).collect()
 }
 

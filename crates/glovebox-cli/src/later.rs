@@ -1,17 +1,7 @@
 //! Verbs and flags that are promised and not there yet. Whoever types one is told so, instead of what else it resembles.
 
 /// Verbs of later versions.
-const VERBS: [&str; 36] = [
-    "create",
-    "list",
-    "show",
-    "stop",
-    "start",
-    "pause",
-    "resume",
-    "reset",
-    "destroy",
-    "exec",
+const VERBS: [&str; 26] = [
     "attach",
     "cancel",
     "wait",
@@ -41,20 +31,8 @@ const VERBS: [&str; 36] = [
 ];
 
 /// Flags of later versions, without their dashes.
-const FLAGS: [&str; 12] = [
-    "allow",
-    "check",
-    "idle-timeout",
-    "keep",
-    "max-age",
-    "mode",
-    "project",
-    "runtime",
-    "server",
-    "task",
-    "template",
-    "volume",
-];
+const FLAGS: [&str; 10] =
+    ["allow", "check", "keep", "mode", "project", "runtime", "server", "task", "template", "volume"];
 
 /// Whether a later version has this verb.
 pub(crate) fn has_verb(name: &str) -> bool {

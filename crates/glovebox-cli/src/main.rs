@@ -42,15 +42,21 @@ use command_line::{CommandLine, Parsed};
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
+/// Verbs that make sandboxes, or remove their files.
+const MAKING: [&str; 5] = ["run", "create", "start", "reset", "destroy"];
+
 fn main() {
     let args: Vec<OsString> = std::env::args_os().collect();
+    if args.get(1).is_some_and(|verb| verb == verbs::living::KEEP) {
+        std::process::exit(verbs::living::keep(args.get(2)).into());
+    }
     if args.get(1).is_some_and(|verb| verb == verbs::prove::PROBE) {
         let words: Vec<String> = args[2..].iter().map(|word| word.to_string_lossy().into_owned()).collect();
         std::process::exit(glovebox_probe::run(&words).into());
     }
     // The launcher is forked before anything else: while this process has one thread and owns nothing worth leaking.
     // It prepares sandboxes while the command line is being read.
-    let backend = args.iter().any(|arg| arg == "run").then(NativeBackend::start);
+    let backend = args.iter().any(|arg| MAKING.iter().any(|verb| arg == verb)).then(NativeBackend::start);
     let json_wanted = command_line::asks_for_json(&args);
     let code = catch_unwind(AssertUnwindSafe(|| glovebox(args, backend, json_wanted))).unwrap_or_else(|_| {
         let error = Error::new(ErrorCode::Internal, "glovebox met a fault of its own; please report what is above");
@@ -84,6 +90,26 @@ fn dispatch(line: CommandLine, backend: Option<Result<NativeBackend>>) -> Result
     match cli.verb {
         None => verbs::help(),
         Some(args::Verb::Run(args)) => verbs::run::execute(&cli.globals, &args, &flags, after_dashes, backend),
+        Some(args::Verb::Create(args)) => verbs::create::execute(&cli.globals, &args, &flags, backend),
+        Some(args::Verb::List(args)) => verbs::living::list(&cli.globals, &args, &flags),
+        Some(args::Verb::Show(args)) => verbs::living::show(&cli.globals, &args, &flags),
+        Some(args::Verb::Exec(args)) => verbs::exec::execute(&cli.globals, &args, &flags, after_dashes),
+        Some(args::Verb::Stop(args)) => {
+            verbs::living::act(verbs::living::Act::Stop, &cli.globals, &args, &flags, backend)
+        }
+        Some(args::Verb::Start(args)) => {
+            verbs::living::act(verbs::living::Act::Start, &cli.globals, &args, &flags, backend)
+        }
+        Some(args::Verb::Pause(args)) => {
+            verbs::living::act(verbs::living::Act::Pause, &cli.globals, &args, &flags, backend)
+        }
+        Some(args::Verb::Resume(args)) => {
+            verbs::living::act(verbs::living::Act::Resume, &cli.globals, &args, &flags, backend)
+        }
+        Some(args::Verb::Reset(args)) => {
+            verbs::living::act(verbs::living::Act::Reset, &cli.globals, &args, &flags, backend)
+        }
+        Some(args::Verb::Destroy(args)) => verbs::living::destroy(&cli.globals, &args, &flags, backend),
         Some(args::Verb::Runs(args)) => verbs::runs::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Changes(args)) => verbs::changes::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Apply(args)) => verbs::apply::execute(&cli.globals, &args, &flags),

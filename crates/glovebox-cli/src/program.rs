@@ -11,7 +11,7 @@ use std::{
 use glovebox_core::{Error, ErrorCode, InsidePath, Language, Result, SandboxSpec, Shebang, WorkspaceMode};
 use glovebox_engine::{Compile, InputFile, Prepared, Source, Toolchains, prepare};
 
-use crate::{args::RunArgs, files};
+use crate::{args::CommandArgs, files};
 
 /// Longest beginning of a file that is searched for a `#!` line; the kernel reads 256 bytes.
 const FIRST_LINE: u64 = 1024;
@@ -35,12 +35,13 @@ pub(crate) struct Program {
 
 /// Finds out what to run.
 pub(crate) fn find(
-    args: &RunArgs,
+    program: &[OsString],
+    args: &CommandArgs,
     after_dashes: Option<Vec<OsString>>,
     spec: &SandboxSpec,
     toolchains: &Toolchains,
 ) -> Result<Program> {
-    let mut words = texts(&args.program)?.into_iter();
+    let mut words = texts(program)?.into_iter();
     if let Some(code) = &args.code {
         let rest = words.chain(texts(&after_dashes.unwrap_or_default())?).collect();
         return code_program(code, args.language.as_deref(), rest, spec, toolchains);
@@ -94,7 +95,7 @@ fn code_program(
 fn file_program(
     path: &Path,
     rest: Vec<String>,
-    args: &RunArgs,
+    args: &CommandArgs,
     spec: &SandboxSpec,
     toolchains: &Toolchains,
 ) -> Result<Program> {
@@ -133,7 +134,7 @@ struct Place {
     left_behind: Option<PathBuf>,
 }
 
-fn place(path: &Path, language: Option<&Language>, args: &RunArgs, spec: &SandboxSpec) -> Result<Place> {
+fn place(path: &Path, language: Option<&Language>, args: &CommandArgs, spec: &SandboxSpec) -> Result<Place> {
     let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
         Error::new(ErrorCode::InvalidPath, format!("the name of {} cannot be used inside", path.display()))
     })?;

@@ -108,19 +108,24 @@ pub(crate) fn run(result: &RunResult, spec: &SandboxSpec, artifact_dir: &Path) {
             say(&line);
         }
     }
-    let missing = missing_layers(&result.isolation, spec);
-    if !missing.is_empty() {
-        say(&format!(
-            "this machine does not give these layers of isolation: {}; --require-layer makes that an error",
-            missing.join(", ")
-        ));
-    }
+    missing(&result.isolation, spec);
     for denial in &result.denials {
         say(&format!("refused ({}): {}; {}", denial.kind, denial.target, denial.hint));
     }
     if !result.artifacts.is_empty() {
         let files = if result.artifacts.len() == 1 { "file" } else { "files" };
         say(&format!("kept {} {files} in {}", result.artifacts.len(), artifact_dir.display()));
+    }
+}
+
+/// Says which layers are missing although nobody asked for that.
+pub(crate) fn missing(isolation: &Isolation, spec: &SandboxSpec) {
+    let missing = missing_layers(isolation, spec);
+    if !missing.is_empty() {
+        say(&format!(
+            "this machine does not give these layers of isolation: {}; --require-layer makes that an error",
+            missing.join(", ")
+        ));
     }
 }
 
@@ -261,6 +266,21 @@ pub(crate) fn duration(duration: Duration) -> String {
         }
     }
     if text.is_empty() { "0s".to_owned() } else { text }
+}
+
+/// A duration in its largest unit: `3h`, `5m`.
+pub(crate) fn coarse(duration: Duration) -> String {
+    match duration.as_secs() {
+        seconds @ 0..60 => format!("{seconds}s"),
+        seconds @ 60..3600 => format!("{}m", seconds / 60),
+        seconds @ 3600..172_800 => format!("{}h", seconds / 3600),
+        seconds => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// A moment, to the second.
+pub(crate) fn time(at: jiff::Timestamp) -> String {
+    at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@ use glovebox_core::{
     Command, Error, ErrorCode, Label, Language, Layer, Limits, Network, Result, SandboxSpec, User, parse_count,
     parse_cpus, parse_duration, parse_memory, parse_open_files, parse_size,
 };
-use glovebox_engine::{Capture, RunRequest};
+use glovebox_engine::{Capture, RunRequest, Toolchains};
 
 use crate::{
-    args::{Globals, RunArgs},
+    args::{CommandArgs, Globals, RunArgs, SandboxArgs},
     environment, files,
     flags::{Flags, Origin},
     program, stdio, terminal,
@@ -33,10 +33,22 @@ pub(crate) fn plan(
     flags: &Flags,
     after_dashes: Option<Vec<OsString>>,
 ) -> Result<Plan> {
-    check_combinations(globals, args, flags)?;
-    let spec = spec(args, flags)?;
-    let toolchains = files::toolchains(args, flags)?;
-    let program = program::find(args, after_dashes, &spec, &toolchains)?;
+    let spec = sandbox_spec(&args.sandbox, flags)?;
+    let toolchains = files::toolchains(&args.sandbox, flags)?;
+    command_plan(globals, (&args.program, after_dashes), &args.command, flags, (spec, toolchains))
+}
+
+/// Checks the flags of a command that runs in a sandbox of this spec.
+pub(crate) fn command_plan(
+    globals: &Globals,
+    (program, after_dashes): (&[OsString], Option<Vec<OsString>>),
+    args: &CommandArgs,
+    flags: &Flags,
+    (mut spec, toolchains): (SandboxSpec, Toolchains),
+) -> Result<Plan> {
+    check_combinations(globals, args)?;
+    limit_run(&mut spec.limits, args, flags)?;
+    let program = program::find(program, args, after_dashes, &spec, &toolchains)?;
     let mut command = Command::argv(program.argv)?;
     for (name, value) in &program.env {
         command = command.env(name, value)?;
@@ -49,7 +61,7 @@ pub(crate) fn plan(
     request.files = files::input_files(args, flags, &spec)?;
     request.files.extend(program.file);
     request.artifacts = artifacts(args, flags)?;
-    request.labels = labels(args, flags)?;
+    request.labels = labels(&args.label, flags)?;
     request.spec = spec;
     request.compile = program.compile;
     request.toolchains = toolchains;
@@ -64,14 +76,8 @@ pub(crate) fn plan(
 }
 
 /// Refuses what does not go together.
-fn check_combinations(globals: &Globals, args: &RunArgs, flags: &Flags) -> Result<()> {
+fn check_combinations(globals: &Globals, args: &CommandArgs) -> Result<()> {
     let refuse = |message: &str, hint: &str| Err(Error::new(ErrorCode::Usage, message).hint(hint));
-    if args.workspace.is_none() && flags.origin("workspace-mode") == Origin::Flag {
-        return refuse("--workspace-mode needs --workspace", "name the folder with --workspace DIR");
-    }
-    if args.image != "host" {
-        return Err(flags.wrong("image", &args.image, "expected host, the only image of this build"));
-    }
     if !args.terminal {
         return Ok(());
     }
@@ -87,9 +93,25 @@ fn check_combinations(globals: &Globals, args: &RunArgs, flags: &Flags) -> Resul
     Ok(())
 }
 
-fn spec(args: &RunArgs, flags: &Flags) -> Result<SandboxSpec> {
+/// Checks the flags of a sandbox. Time and output limits belong to its runs.
+pub(crate) fn sandbox_spec(args: &SandboxArgs, flags: &Flags) -> Result<SandboxSpec> {
+    if args.workspace.is_none() && flags.origin("workspace-mode") == Origin::Flag {
+        let error = Error::new(ErrorCode::Usage, "--workspace-mode needs --workspace");
+        return Err(error.hint("name the folder with --workspace DIR"));
+    }
+    if args.image != "host" {
+        return Err(flags.wrong("image", &args.image, "expected host, the only image of this build"));
+    }
     let mut spec = SandboxSpec {
-        limits: limits(args, flags)?,
+        limits: Limits {
+            memory: flags.check("memory", &args.memory, parse_memory)?,
+            cpus: flags.check("cpus", &args.cpus, parse_cpus)?,
+            pids: flags.check("pids", &args.pids, parse_count)?,
+            disk: flags.check("disk", &args.disk, parse_size)?,
+            inodes: flags.check("inodes", &args.inodes, parse_count)?,
+            open_files: flags.check("open-files", &args.open_files, parse_open_files)?,
+            ..Limits::default()
+        },
         network: flags.check("network", &args.network, parse_network)?,
         user: flags.check("user", &args.user, User::parse)?,
         ..SandboxSpec::default()
@@ -101,26 +123,20 @@ fn spec(args: &RunArgs, flags: &Flags) -> Result<SandboxSpec> {
     Ok(spec)
 }
 
-fn limits(args: &RunArgs, flags: &Flags) -> Result<Limits> {
-    Ok(Limits {
-        memory: flags.check("memory", &args.memory, parse_memory)?,
-        cpus: flags.check("cpus", &args.cpus, parse_cpus)?,
-        pids: flags.check("pids", &args.pids, parse_count)?,
-        disk: flags.check("disk", &args.disk, parse_size)?,
-        inodes: flags.check("inodes", &args.inodes, parse_count)?,
-        open_files: flags.check("open-files", &args.open_files, parse_open_files)?,
-        timeout: flags.check("timeout", &args.timeout, parse_duration)?,
-        grace: flags.check("grace", &args.grace, parse_duration)?,
-        output: flags.check("output-limit", &args.output_limit, parse_size)?,
-        output_kill: args.output_limit_kill,
-    })
+fn limit_run(limits: &mut Limits, args: &CommandArgs, flags: &Flags) -> Result<()> {
+    limits.timeout = flags.check("timeout", &args.timeout, parse_duration)?;
+    limits.grace = flags.check("grace", &args.grace, parse_duration)?;
+    limits.output = flags.check("output-limit", &args.output_limit, parse_size)?;
+    limits.output_kill = args.output_limit_kill;
+    Ok(())
 }
 
-fn labels(args: &RunArgs, flags: &Flags) -> Result<Vec<Label>> {
-    flags.list("label", &args.label).into_iter().map(|text| flags.check("label", text, Label::parse)).collect()
+/// The labels of a `--label`.
+pub(crate) fn labels(texts: &[String], flags: &Flags) -> Result<Vec<Label>> {
+    flags.list("label", texts).into_iter().map(|text| flags.check("label", text, Label::parse)).collect()
 }
 
-fn artifacts(args: &RunArgs, flags: &Flags) -> Result<Vec<String>> {
+fn artifacts(args: &CommandArgs, flags: &Flags) -> Result<Vec<String>> {
     flags.list("artifact", &args.artifact).into_iter().map(|text| flags.check("artifact", text, parse_glob)).collect()
 }
 

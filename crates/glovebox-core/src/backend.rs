@@ -1,14 +1,14 @@
 //! What a backend must do.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
-    ChangeRecord, ContentKeeper, Evidence, GivenFile, Isolation, LimitKind, LimitsInForce, Result, SandboxId,
-    SandboxSpec,
+    ChangeRecord, ContentKeeper, Error, ErrorCode, Evidence, GivenFile, Isolation, LimitKind, LimitsInForce, Result,
+    SandboxId, SandboxSpec, SandboxState,
 };
 
 /// A byte stream to the guest inside a sandbox.
@@ -46,6 +46,10 @@ pub struct Features {
     /// Processes of several runs in one sandbox are told apart by the kernel, so that ending one run ends all of it,
     /// daemons in sessions of their own included, and nothing of the others.
     pub run_groups: bool,
+    /// Sandboxes can outlive those who made them.
+    pub living: bool,
+    /// A living sandbox can be frozen and go on later.
+    pub pause: bool,
 }
 
 /// What was made, as checked after it was made.
@@ -115,6 +119,39 @@ pub trait Backend: Send + Sync {
     /// Asks for the end of a sandbox without waiting for it. For destructors.
     fn abandon(&self, id: SandboxId);
 
+    /// In which state a living sandbox is: [`SandboxState::Ready`], [`SandboxState::Paused`], or
+    /// [`SandboxState::Stopped`] when no process of it is there.
+    async fn state(&self, _id: SandboxId) -> Result<SandboxState> {
+        Ok(SandboxState::Stopped)
+    }
+
+    /// Takes hold of a living sandbox, whoever made it. Its spec is that which it was made by.
+    async fn open(&self, _id: SandboxId, _spec: &SandboxSpec) -> Result<Created> {
+        Err(not_supported(self.name(), "sandboxes that stay"))
+    }
+
+    /// Lets go of a living sandbox without ending it.
+    fn release(&self, _id: SandboxId) {}
+
+    /// Freezes all processes of a living sandbox.
+    async fn pause(&self, _id: SandboxId) -> Result<()> {
+        Err(not_supported(self.name(), "pausing"))
+    }
+
+    /// Lets the processes of a paused sandbox go on.
+    async fn resume(&self, _id: SandboxId) -> Result<()> {
+        Err(not_supported(self.name(), "pausing"))
+    }
+
+    /// Removes the folder that holds the files of a living sandbox, which must have ended.
+    async fn remove_store(&self, _store: &Path) -> Result<()> {
+        Err(not_supported(self.name(), "sandboxes that stay"))
+    }
+
     /// Removes what dead owners left, and says what it was.
     async fn collect_garbage(&self) -> Result<Vec<String>>;
+}
+
+fn not_supported(backend: &str, what: &str) -> Error {
+    Error::new(ErrorCode::NotSupported, format!("the backend {backend} does not have {what}"))
 }

@@ -91,6 +91,14 @@ error_codes! {
     RunNotFound = "run_not_found", 125;
     /// A shortened id stands for several.
     AmbiguousId = "ambiguous_id", 125;
+    /// No sandbox has this id or name.
+    SandboxNotFound = "sandbox_not_found", 125;
+    /// Another sandbox has this name already.
+    NameTaken = "name_taken", 125;
+    /// The sandbox is in a state in which this cannot be done.
+    WrongState = "wrong_state", 125;
+    /// This backend or this host cannot do what was asked for.
+    NotSupported = "not_supported", 125;
     /// The host is not as the run saw it, so its changes were not applied.
     Conflicts = "conflicts", 1;
     /// No apply is on the list that could be undone.

@@ -10,7 +10,7 @@ use crate::LimitKind;
 pub const DEFAULT_GRACE: Duration = Duration::from_secs(2);
 
 /// How much a sandbox may use. All values are above zero; the parsers see to it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
     /// Memory of all processes together, bytes. Swap is off.
     pub memory: u64,

@@ -2,13 +2,16 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Error, ErrorCode, Result};
 
 const LONGEST: usize = 4096;
 const LONGEST_NAME: usize = 255;
 
 /// An absolute path inside a sandbox: no `..`, no empty part, no NUL, no line break.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct InsidePath(String);
 
 impl InsidePath {
@@ -37,6 +40,19 @@ impl InsidePath {
     /// Whether this path is `folder` or lies below it.
     pub fn is_under(&self, folder: &str) -> bool {
         self.0.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
+impl TryFrom<String> for InsidePath {
+    type Error = Error;
+    fn try_from(text: String) -> Result<Self> {
+        InsidePath::absolute(&text)
+    }
+}
+
+impl From<InsidePath> for String {
+    fn from(path: InsidePath) -> String {
+        path.0
     }
 }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, ErrorCode, InsidePath, Layer, Limits, Result};
+use crate::{Error, ErrorCode, InsidePath, Layer, Limits, Living, Result};
 
 /// The workspace inside.
 pub const WORKSPACE_DIR: &str = "/workspace";
@@ -24,7 +24,7 @@ const RESERVED: [&str; 7] = ["/proc", "/dev", "/sys", "/etc", "/.glovebox", OUTP
 const KEPT: [&str; 3] = [WORKSPACE_DIR, WORKING_DIR, HOME_DIR];
 
 /// Everything a backend needs to know to make a sandbox.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SandboxSpec {
     /// How much.
     pub limits: Limits,
@@ -38,6 +38,9 @@ pub struct SandboxSpec {
     pub user: User,
     /// Layers without which the sandbox must not be made.
     pub required_layers: Vec<Layer>,
+    /// What makes it a living one; one without it ends with those who made it.
+    #[serde(default)]
+    pub living: Option<Living>,
 }
 
 impl Default for SandboxSpec {
@@ -49,6 +52,7 @@ impl Default for SandboxSpec {
             mounts: Vec::new(),
             user: User::default(),
             required_layers: Vec::new(),
+            living: None,
         }
     }
 }
@@ -65,7 +69,7 @@ pub enum Network {
 }
 
 /// A host directory that is the working directory inside.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workspace {
     /// The directory on the host.
     pub source: PathBuf,
@@ -98,7 +102,7 @@ pub enum Access {
 }
 
 /// A host file or folder that appears inside.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
     /// The host's file or folder.
     pub source: PathBuf,
@@ -144,7 +148,7 @@ impl Mount {
 }
 
 /// Who commands run as, inside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
     /// User id inside.
     pub uid: u32,

@@ -6,7 +6,8 @@ use std::{
 };
 
 use glovebox_core::{
-    Backend, ChangeSet, Created, Error, ErrorCode, Evidence, Features, Result, RunId, RunResult, SandboxId, SandboxSpec,
+    Backend, ChangeSet, Created, EnvName, Error, ErrorCode, Evidence, Features, Result, RunId, RunResult, SandboxId,
+    SandboxRecord, SandboxSpec,
 };
 
 use glovebox_ledger::Ledger;
@@ -68,6 +69,11 @@ impl Engine {
         &self.environment
     }
 
+    /// The backend.
+    pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
     /// The backend's name.
     pub(crate) fn backend_name(&self) -> &'static str {
         self.backend.name()
@@ -126,7 +132,7 @@ impl Engine {
         match self.backend.ready(guard.id).await {
             Ok(created) => {
                 let place = self.place(&guard, channel, created, &spec);
-                Ok(Sandbox { engine: self.clone(), place, guard })
+                Ok(Sandbox { engine: self.clone(), place, guard, record: None })
             }
             Err(error) => Err(guard.end_after(error).await),
         }
@@ -135,7 +141,7 @@ impl Engine {
     /// Begins to make a sandbox, and to speak with its guest.
     async fn begin(&self, id: SandboxId, spec: &SandboxSpec) -> Result<(Arc<Guard>, Channel)> {
         self.backend.create(id, spec).await?;
-        let guard = Arc::new(Guard { backend: self.backend.clone(), id, ended: OnceLock::new() });
+        let guard = Arc::new(Guard { backend: self.backend.clone(), id, ended: OnceLock::new(), living: false });
         let connected = async { Channel::open(self.backend.connect(id).await?).await };
         match connected.await {
             Ok(channel) => Ok((guard, channel)),
@@ -146,6 +152,18 @@ impl Engine {
     fn place(&self, guard: &Guard, channel: Channel, created: Created, spec: &SandboxSpec) -> Place {
         let created = Arc::new(created);
         Place { id: guard.id, channel, created, disk: spec.limits.disk, backend: self.backend.clone() }
+    }
+
+    /// A living sandbox that this process has hold of.
+    pub(crate) fn living_sandbox(
+        &self,
+        guard: Arc<Guard>,
+        channel: Channel,
+        created: Created,
+        record: Arc<SandboxRecord>,
+    ) -> Sandbox {
+        let place = self.place(&guard, channel, created, &record.spec);
+        Sandbox { engine: self.clone(), place, guard, record: Some(record) }
     }
 
     /// Removes what dead owners left, and says what it was.
@@ -162,11 +180,14 @@ pub fn remove_unfinished_programs(data_dir: &Path) -> Result<Vec<String>> {
     Programs::below(data_dir).remove_unfinished().map_err(failed)
 }
 
-/// A living sandbox. Dropping it ends it without waiting; [`Sandbox::destroy`] waits.
+/// A sandbox for several runs. One of [`Engine::create`] ends when the value is dropped; [`Sandbox::destroy`] waits for
+/// that. One of [`Engine::create_living`] stays.
 pub struct Sandbox {
     engine: Engine,
     place: Place,
     guard: Arc<Guard>,
+    /// What it is, if it is a living one.
+    record: Option<Arc<SandboxRecord>>,
 }
 
 impl Sandbox {
@@ -180,6 +201,11 @@ impl Sandbox {
         &self.place.created
     }
 
+    /// What it is, if it is a living one.
+    pub fn record(&self) -> Option<&SandboxRecord> {
+        self.record.as_deref()
+    }
+
     /// Another run in this sandbox. Of the request's spec only the time and output limits count.
     pub async fn run(&self, request: RunRequest) -> Result<RunResult> {
         self.start(request).await?.wait().await
@@ -187,6 +213,7 @@ impl Sandbox {
 
     /// Another run in this sandbox, as a stream of events.
     pub async fn start(&self, mut request: RunRequest) -> Result<Run> {
+        self.add_variables(&mut request)?;
         let (before, first) = compile::look_up(&self.engine, &mut request, Ground::Lived)?;
         let stdin = std::mem::take(&mut request.stdin);
         let entry = self.engine.enter(self.place.id, &request);
@@ -211,9 +238,23 @@ impl Sandbox {
         Ok(self.engine.backend.changes(self.place.id, &[], None).await?.names())
     }
 
-    /// Ends it and waits until nothing of it is left.
+    /// Gives a command the variables of the sandbox, as far as it does not have them itself.
+    fn add_variables(&self, request: &mut RunRequest) -> Result<()> {
+        for (name, value) in self.record.iter().flat_map(|record| &record.env) {
+            let name = EnvName::parse(name)?;
+            if !request.command.secrets.contains_key(&name) {
+                request.command.env.entry(name).or_insert_with(|| value.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends it and waits until nothing of it is left; of a living one the files go too.
     pub async fn destroy(self) -> Result<()> {
-        self.guard.end().await.map(drop)
+        match self.record {
+            Some(record) => self.engine.destroy(&record.sandbox.to_string()).await.map(drop),
+            None => self.guard.end().await.map(drop),
+        }
     }
 }
 
@@ -222,9 +263,16 @@ pub(crate) struct Guard {
     backend: Arc<dyn Backend>,
     id: SandboxId,
     ended: OnceLock<()>,
+    /// A living sandbox does not end with those who use it.
+    living: bool,
 }
 
 impl Guard {
+    /// Holds on to a living sandbox.
+    pub(crate) fn living(backend: Arc<dyn Backend>, id: SandboxId) -> Self {
+        Guard { backend, id, ended: OnceLock::new(), living: true }
+    }
+
     /// Ends the sandbox, waits until nothing is left, and says what the host saw of it.
     pub(crate) async fn end(&self) -> Result<Option<Evidence>> {
         let evidence = self.backend.destroy(self.id).await?;
@@ -242,7 +290,9 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if self.ended.get().is_none() {
+        if self.living {
+            self.backend.release(self.id);
+        } else if self.ended.get().is_none() {
             self.backend.abandon(self.id);
         }
     }

@@ -25,8 +25,10 @@ mod engine;
 mod entry;
 mod following;
 mod input;
+mod living;
 mod output;
 mod programs;
+mod registry;
 mod request;
 mod result;
 mod run;
@@ -35,6 +37,7 @@ mod toolchain;
 
 pub use contents::CHANGE_RECORD;
 pub use engine::{Engine, Sandbox, remove_unfinished_programs};
+pub use living::{EndedAt, NewSandbox, SandboxStatus};
 pub use request::{Capture, Event, FileContent, InputFile, RunRequest, Stdin, TerminalSize};
 pub use run::{Canceller, Run, TerminalHandle};
 pub use source::{Compile, Prepared, Source, prepare};

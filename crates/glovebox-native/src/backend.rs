@@ -1,8 +1,11 @@
 //! The face of the native backend.
 
+mod living;
+mod planning;
+
 use std::{
-    collections::{BTreeMap, HashMap},
-    fs, io,
+    collections::HashMap,
+    io,
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
     sync::{
@@ -13,9 +16,8 @@ use std::{
 
 use async_trait::async_trait;
 use glovebox_core::{
-    Access, Backend, ChangeRecord, ContentKeeper, Created, Enforcement, Error, ErrorCode, Evidence, Features, Found,
-    GivenFile, GuestStream, Isolation, Layer, LimitKind, LimitsInForce, Network, Result, SandboxId, SandboxSpec,
-    StoreUse, Usage, WORKING_DIR, WorkspaceMode,
+    Backend, ChangeRecord, ContentKeeper, Created, Error, ErrorCode, Evidence, Features, Found, GivenFile, GuestStream,
+    Isolation, Layer, LimitKind, LimitsInForce, Result, SandboxId, SandboxSpec, SandboxState, StoreUse, Usage,
 };
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::net::UnixStream;
@@ -24,26 +26,44 @@ use crate::{
     cgroup::{Cgroups, HeldByGroups, storage_bytes},
     changes::{self, Layers},
     host_facts, launcher,
-    owner::{self, RuntimeFolder},
-    plan::{Answer, Counted, Order, Plan, PlannedMount},
+    living::{Door, LivingFolder},
+    owner::{self, Own, RuntimeFolder},
+    plan::{Answer, Counted, Order},
     standing::{Standing, SubIds},
     store,
     sys::{self, Forked},
     watch, wire,
 };
 
+use planning::{limits_in_force, make_plan, substitute};
+
 /// Sandboxes of this host's own kernel, for root and for ordinary users.
 #[derive(Debug)]
 pub struct NativeBackend {
-    control: OwnedFd,
-    launcher_pid: i32,
+    /// The launcher of this process, where there is one.
+    launcher: Option<Launcher>,
+    /// The program that makes a launcher, where this process has none; see [`NativeBackend::without_launcher`].
+    program: Option<PathBuf>,
     cgroups: OnceLock<Cgroups>,
     sandboxes: Mutex<HashMap<SandboxId, Held>>,
+}
+
+/// The launcher of this process.
+#[derive(Debug)]
+struct Launcher {
+    control: OwnedFd,
+    pid: i32,
 }
 
 /// What this process holds of a sandbox.
 #[derive(Debug)]
 struct Held {
+    /// Where a living sandbox is found.
+    living: Option<LivingFolder>,
+    /// How many in this process hold on to a living sandbox.
+    users: usize,
+    /// Who keeps it, if it is not the launcher of this process.
+    keeper: Option<OwnedFd>,
     channel: Option<OwnedFd>,
     /// Where the launcher answers, until it did.
     answer: Option<OwnedFd>,
@@ -51,6 +71,8 @@ struct Held {
     required: Vec<Layer>,
     layers: Arc<Layers>,
     made: Option<Made>,
+    /// What it is, once it was made and checked.
+    created: Option<Created>,
 }
 
 /// What this process holds of a sandbox that is made.
@@ -90,9 +112,8 @@ impl NativeBackend {
             }
             Forked::Parent { pid, .. } => {
                 sys::send_elsewhere(pid);
-                let cgroups = OnceLock::new();
-                let launcher_pid = pid.as_raw_nonzero().get();
-                Ok(NativeBackend { control, launcher_pid, cgroups, sandboxes: Mutex::default() })
+                let launcher = Some(Launcher { control, pid: pid.as_raw_nonzero().get() });
+                Ok(NativeBackend { launcher, program: None, cgroups: OnceLock::new(), sandboxes: Mutex::default() })
             }
         }
     }
@@ -100,15 +121,16 @@ impl NativeBackend {
     /// What dead launchers left, for somebody who only wants to know.
     pub fn find_garbage() -> Result<Vec<String>> {
         let cgroups = Cgroups::look(Standing::is_root()).map_err(host_io)?;
-        let found =
-            owner::found_groups(&RuntimeFolder::of_caller(), &cgroups, None).into_iter().filter(|group| !group.owned);
+        let found = owner::found_groups(&RuntimeFolder::of_caller(), &cgroups, Own::default())
+            .into_iter()
+            .filter(|group| !group.owned);
         Ok(found.map(|group| format!("groups of {}", group.id)).collect())
     }
 
     /// Removes what dead launchers left, without a launcher of one's own, and says what it was.
     pub fn collect_garbage_now() -> Result<Vec<String>> {
         let cgroups = Cgroups::detect(Standing::is_root()).map_err(host_io)?;
-        owner::collect_garbage(&RuntimeFolder::of_caller(), &cgroups, None).map_err(host_io)
+        owner::collect_garbage(&RuntimeFolder::of_caller(), &cgroups, Own::default()).map_err(host_io)
     }
 
     /// The folder in which launchers of this user keep their locks, and below which each has its scratch folder.
@@ -118,7 +140,7 @@ impl NativeBackend {
 
     /// The launcher's process id.
     pub fn launcher_pid(&self) -> i32 {
-        self.launcher_pid
+        self.launcher.as_ref().map_or(0, |launcher| launcher.pid)
     }
 
     /// The host process id of a sandbox's guest, PID 1 inside.
@@ -138,13 +160,26 @@ impl NativeBackend {
         Ok(self.cgroups.get().expect("it was set above"))
     }
 
-    /// Sends an order, and gives the socket on which the answer will come.
+    /// Sends the launcher an order, and gives the socket on which the answer will come.
     fn order(&self, order: &Order, further: Option<&OwnedFd>) -> Result<OwnedFd> {
-        let (here, there) = wire::message_pair().map_err(no_launcher)?;
-        let fds: Vec<_> = [Some(&there), further].into_iter().flatten().map(AsFd::as_fd).collect();
-        wire::send(&self.control, order, &fds).map_err(no_launcher)?;
-        Ok(here)
+        let launcher = self.launcher.as_ref().ok_or_else(|| unavailable("this process has no launcher"))?;
+        send_order(&launcher.control, order, further)
     }
+
+    /// Sends an order to whoever keeps a sandbox.
+    fn order_keeper(&self, id: SandboxId, order: &Order) -> Result<OwnedFd> {
+        match self.held().get(&id).and_then(|held| held.keeper.as_ref()) {
+            Some(keeper) => send_order(keeper, order, None),
+            None => self.order(order, None),
+        }
+    }
+}
+
+fn send_order(socket: &OwnedFd, order: &Order, further: Option<&OwnedFd>) -> Result<OwnedFd> {
+    let (here, there) = wire::message_pair().map_err(no_launcher)?;
+    let fds: Vec<_> = [Some(&there), further].into_iter().flatten().map(AsFd::as_fd).collect();
+    wire::send(socket, order, &fds).map_err(no_launcher)?;
+    Ok(here)
 }
 
 /// Tells a walk that nobody waits for it any more.
@@ -190,6 +225,8 @@ impl Backend for NativeBackend {
             separate_guest: Standing::is_root() || SubIds::of(rustix::process::geteuid().as_raw()).is_some(),
             // Comes with groups for each run.
             run_groups: false,
+            living: true,
+            pause: self.cgroups()?.can_freeze(),
         })
     }
 
@@ -201,16 +238,38 @@ impl Backend for NativeBackend {
         let (plan, lowered) = make_plan(spec)?;
         let layers = Arc::new(Layers::of(&plan)?);
         let limits = limits_in_force(spec, &plan, lowered);
-        let (channel, theirs) = wire::stream_pair().map_err(host_io)?;
-        let answer = Some(self.order(&Order::Create { id, plan: Box::new(plan) }, Some(&theirs))?);
+        let living = plan.living.is_some().then(|| LivingFolder::of(&RuntimeFolder::of_caller(), id));
+        let order = Order::Create { id, plan: Box::new(plan) };
+        let (channel, answer) = if living.is_some() {
+            (None, Some(self.order(&order, None)?))
+        } else {
+            let (channel, theirs) = wire::stream_pair().map_err(host_io)?;
+            (Some(channel), Some(self.order(&order, Some(&theirs))?))
+        };
         let required = spec.required_layers.clone();
-        let held = Held { channel: Some(channel), answer, limits, required, layers, made: None };
+        let held = Held {
+            living,
+            users: 1,
+            keeper: None,
+            channel,
+            answer,
+            limits,
+            required,
+            layers,
+            made: None,
+            created: None,
+        };
         self.held().insert(id, held);
         Ok(())
     }
 
     async fn connect(&self, id: SandboxId) -> Result<GuestStream> {
-        let channel = self.held().get_mut(&id).and_then(|held| held.channel.take()).ok_or_else(|| gone(id))?;
+        let channel = match self.held().get_mut(&id).ok_or_else(|| gone(id))? {
+            Held { living: Some(folder), .. } => {
+                folder.touch().and_then(|()| folder.connect(Door::Channel)).map_err(|e| gone(id).because(e))?
+            }
+            held => held.channel.take().ok_or_else(|| gone(id))?,
+        };
         rustix::io::ioctl_fionbio(&channel, true).map_err(|e| host_io(e.into()))?;
         let stream = UnixStream::from_std(channel.into()).map_err(host_io)?;
         Ok(Box::new(stream))
@@ -221,7 +280,7 @@ impl Backend for NativeBackend {
         let (by_groups, guest_pid, group, present, fds) = match answer(socket).await? {
             (Answer::Created { held, guest_pid, group, present }, fds) => (held, guest_pid, group, present, fds),
             (Answer::Failed(failure), _) => return Err(failure.into_error()),
-            (Answer::Destroyed(_) | Answer::Counted(_), _) => return Err(gone(id)),
+            _ => return Err(gone(id)),
         };
         let mut fds = fds.into_iter();
         let (Some(store), Some(guest)) = (fds.next(), fds.next()) else {
@@ -236,7 +295,9 @@ impl Backend for NativeBackend {
             let message = format!("the layer {layer} was asked for and is missing");
             return Err(Error::new(ErrorCode::LayerMissing, message));
         }
-        Ok(Created { isolation, limits: held.limits.clone() })
+        let created = Created { isolation, limits: held.limits.clone() };
+        held.created = Some(created.clone());
+        Ok(created)
     }
 
     async fn evidence(&self, id: SandboxId) -> Result<Evidence> {
@@ -249,7 +310,7 @@ impl Backend for NativeBackend {
         let counted = match groups {
             Some(name) => self.cgroups()?.named(&name).count(),
             // Where no group counts, the launcher's watch does.
-            None => match answer(self.order(&Order::Count { id }, None)?).await? {
+            None => match answer(self.order_keeper(id, &Order::Count { id })?).await? {
                 (Answer::Counted(counted), _) => counted,
                 _ => return Err(gone(id)),
             },
@@ -281,6 +342,9 @@ impl Backend for NativeBackend {
     }
 
     async fn watched_limit(&self, id: SandboxId) -> LimitKind {
+        if self.held().get(&id).is_some_and(|held| held.living.is_some()) {
+            return self.watched_disk(id).await;
+        }
         let watch = self.held().get_mut(&id).and_then(|held| held.made.as_mut()?.watch.take());
         let watch = watch.and_then(|watch| sys::register(watch).ok());
         let mut said = [0];
@@ -295,146 +359,69 @@ impl Backend for NativeBackend {
     }
 
     async fn list(&self) -> Result<Vec<Found>> {
-        let found = owner::found_groups(&RuntimeFolder::of_caller(), self.cgroups()?, None);
+        let found = owner::found_groups(&RuntimeFolder::of_caller(), self.cgroups()?, Own::default());
         Ok(found.into_iter().map(|group| Found { id: group.id, owned: group.owned }).collect())
     }
 
     async fn destroy(&self, id: SandboxId) -> Result<Option<Evidence>> {
         // Our own hold on the store must go first, or its memory would outlive the sandbox.
-        let made = self.held().remove(&id).and_then(|held| held.made);
+        let (made, keeper) = self.held().remove(&id).map_or((None, None), |held| (held.made, held.keeper));
         let seen = made.as_ref().and_then(|made| made.look().ok());
         if let Some(made) = made {
             // The launcher does it too; but the sooner the kernel knows, the sooner all is over.
             let _ = pidfd_send_signal(&made.guest, Signal::KILL);
         }
-        match answer(self.order(&Order::Destroy { id }, None)?).await? {
+        let order = Order::Destroy { id };
+        let asked = match &keeper {
+            Some(keeper) => send_order(keeper, &order, None)?,
+            None => self.order(&order, None)?,
+        };
+        match answer(asked).await? {
             (Answer::Destroyed(counted), _) => Ok(counted.zip(seen).map(|(counted, seen)| evidence(counted, seen))),
             (Answer::Failed(failure), _) => Err(failure.into_error()),
-            (Answer::Created { .. } | Answer::Counted(_), _) => {
-                Err(Error::new(ErrorCode::Internal, "the launcher answered another question"))
-            }
+            _ => Err(Error::new(ErrorCode::Internal, "the launcher answered another question")),
         }
     }
 
     fn abandon(&self, id: SandboxId) {
         self.held().remove(&id);
-        let _ = wire::send(&self.control, &Order::Destroy { id }, &[]);
+        if let Some(launcher) = &self.launcher {
+            let _ = wire::send(&launcher.control, &Order::Destroy { id }, &[]);
+        }
+    }
+
+    async fn state(&self, id: SandboxId) -> Result<SandboxState> {
+        self.look_at_state(id)
+    }
+
+    async fn open(&self, id: SandboxId, spec: &SandboxSpec) -> Result<Created> {
+        self.open_living(id, spec).await
+    }
+
+    fn release(&self, id: SandboxId) {
+        let mut all = self.held();
+        if let Some(held) = all.get_mut(&id) {
+            held.users -= 1;
+            if held.users == 0 {
+                all.remove(&id);
+            }
+        }
+    }
+
+    async fn pause(&self, id: SandboxId) -> Result<()> {
+        self.freeze(id, true).await
+    }
+
+    async fn resume(&self, id: SandboxId) -> Result<()> {
+        self.freeze(id, false).await
+    }
+
+    async fn remove_store(&self, store: &Path) -> Result<()> {
+        self.remove_files(store).await
     }
 
     async fn collect_garbage(&self) -> Result<Vec<String>> {
         Self::collect_garbage_now()
-    }
-}
-
-/// Turns a spec into what the launcher needs. Limits above what the host has are lowered, and named.
-fn make_plan(spec: &SandboxSpec) -> Result<(Plan, Vec<LimitKind>)> {
-    let limits = &spec.limits;
-    let mut lowered = Vec::new();
-    let mut lower = |kind, wanted: u64, there: u64| {
-        if wanted > there {
-            lowered.push(kind);
-        }
-        wanted.min(there)
-    };
-    let info = rustix::system::sysinfo();
-    let total = info.totalram as u64 * u64::from(info.mem_unit);
-    let cpus = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count().max(1)) as f64;
-    let open_files = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    let plan = Plan {
-        memory: lower(LimitKind::Memory, limits.memory, total),
-        pids: limits.pids,
-        cpus: limits.cpus.min(cpus),
-        disk: lower(LimitKind::Disk, limits.disk, total),
-        inodes: limits.inodes,
-        open_files: lower(LimitKind::OpenFiles, limits.open_files, open_files),
-        host_network: spec.network == Network::Full,
-        workspace: spec.workspace.as_ref().map(plan_workspace).transpose()?,
-        workspace_overlay: spec.workspace.as_ref().is_some_and(|w| w.mode == WorkspaceMode::Overlay),
-        mounts: spec.mounts.iter().map(plan_mount).collect::<Result<_>>()?,
-        uid: spec.user.uid,
-        gid: spec.user.gid,
-    };
-    if limits.cpus > cpus {
-        lowered.push(LimitKind::Cpus);
-    }
-    if plan.mounts.len() > wire::MOST_DESCRIPTORS / 2 {
-        return Err(Error::new(ErrorCode::InvalidMount, "there are more mounts than the 64 that a sandbox takes"));
-    }
-    Ok((plan, lowered))
-}
-
-fn plan_workspace(workspace: &glovebox_core::Workspace) -> Result<PlannedMount> {
-    let source = host_path(&workspace.source)?;
-    if !Path::new(&source).is_dir() {
-        let message = format!("the workspace {} is not a directory", workspace.source.display());
-        return Err(Error::new(ErrorCode::NotADirectory, message));
-    }
-    let read_only = workspace.mode == WorkspaceMode::ReadOnly;
-    Ok(PlannedMount { source, target: WORKING_DIR.into(), read_only })
-}
-
-fn plan_mount(mount: &glovebox_core::Mount) -> Result<PlannedMount> {
-    let source = host_path(&mount.source)?;
-    Ok(PlannedMount { source, target: mount.target.as_str().into(), read_only: mount.access == Access::ReadOnly })
-}
-
-/// The absolute form of a path that the caller named on the host.
-fn host_path(path: &Path) -> Result<String> {
-    let absolute = fs::canonicalize(path).map_err(|error| {
-        let code = match error.kind() {
-            io::ErrorKind::NotFound => ErrorCode::FileNotFound,
-            io::ErrorKind::NotADirectory => ErrorCode::NotADirectory,
-            _ => ErrorCode::FileUnreadable,
-        };
-        Error::new(code, format!("{} cannot be used", path.display())).because(error)
-    })?;
-    absolute
-        .into_os_string()
-        .into_string()
-        .map_err(|path| Error::new(ErrorCode::InvalidMount, format!("{} is not UTF-8", Path::new(&path).display())))
-}
-
-fn limits_in_force(spec: &SandboxSpec, plan: &Plan, lowered: Vec<LimitKind>) -> LimitsInForce {
-    let disk = if plan.writes_to_host() { Enforcement::Watched } else { Enforcement::Filesystem };
-    let held = [
-        ("memory", Enforcement::Cgroup),
-        ("cpus", Enforcement::Cgroup),
-        ("pids", Enforcement::Cgroup),
-        ("disk", disk),
-        ("inodes", disk),
-        ("open_files", Enforcement::Rlimit),
-        ("timeout", Enforcement::Timer),
-    ];
-    LimitsInForce {
-        memory_bytes: plan.memory,
-        cpus: plan.cpus,
-        pids: plan.pids,
-        disk_bytes: plan.disk,
-        inodes: plan.inodes,
-        open_files: plan.open_files,
-        timeout_ms: spec.limits.timeout.as_millis() as u64,
-        output_bytes: spec.limits.output,
-        memory_group_bytes: Some(plan.group_memory()),
-        store: "tmpfs".into(),
-        lowered,
-        enforcement: held.into_iter().map(|(name, by)| (name.to_owned(), by)).collect::<BTreeMap<_, _>>(),
-    }
-}
-
-/// Says by what the limits are held that groups do not hold.
-fn substitute(limits: &mut LimitsInForce, by_groups: HeldByGroups) {
-    let mut put = |name: &str, by: Enforcement| {
-        limits.enforcement.insert(name.to_owned(), by);
-    };
-    if !by_groups.memory {
-        put("memory", Enforcement::Watched);
-        limits.memory_group_bytes = None;
-    }
-    if !by_groups.pids {
-        put("pids", Enforcement::Rlimit);
-    }
-    if !by_groups.cpus {
-        put("cpus", Enforcement::None);
     }
 }
 

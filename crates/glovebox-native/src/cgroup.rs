@@ -38,13 +38,16 @@ pub(crate) enum Controller {
     Cpu,
     /// CPU time used, on version 1; part of `cpu` on version 2.
     CpuAccount,
+    /// Stopping all processes at once, on version 1; every group of version 2 can.
+    Freezer,
 }
 
-const CONTROLLERS: [(Controller, &str); 4] = [
+const CONTROLLERS: [(Controller, &str); 5] = [
     (Controller::Memory, "memory"),
     (Controller::Pids, "pids"),
     (Controller::Cpu, "cpu"),
     (Controller::CpuAccount, "cpuacct"),
+    (Controller::Freezer, "freezer"),
 ];
 
 /// One mounted hierarchy.
@@ -143,7 +146,18 @@ impl Cgroups {
 
     /// The groups of a name, whether or not they exist.
     pub(crate) fn named(&self, name: &str) -> Groups {
+        let limits = |h: &&Hierarchy| h.controllers != [Controller::Freezer];
+        Groups { hierarchies: self.hierarchies.iter().filter(limits).cloned().collect(), name: name.to_owned() }
+    }
+
+    /// The groups of a living sandbox, which can be frozen.
+    pub(crate) fn named_living(&self, name: &str) -> Groups {
         Groups { hierarchies: self.hierarchies.clone(), name: name.to_owned() }
+    }
+
+    /// Whether the processes of a living sandbox can be frozen.
+    pub(crate) fn can_freeze(&self) -> bool {
+        self.hierarchies.iter().any(Hierarchy::can_freeze)
     }
 }
 
@@ -155,6 +169,10 @@ impl Hierarchy {
 
     fn folder(&self) -> PathBuf {
         self.top.join(FOLDER)
+    }
+
+    fn can_freeze(&self) -> bool {
+        self.version == Version::Two || self.controllers.contains(&Controller::Freezer)
     }
 
     fn prepare(&self) -> io::Result<()> {
@@ -245,6 +263,49 @@ impl Groups {
             }
         }
         Ok(())
+    }
+
+    /// Freezes all processes of the commands' side, or lets them go on, and waits until the kernel has done it.
+    pub(crate) fn freeze(&self, frozen: bool) -> io::Result<()> {
+        let hierarchy = self.freezer().ok_or_else(|| io::Error::from(rustix::io::Errno::OPNOTSUPP))?;
+        let group = self.path(hierarchy, Side::Run);
+        match hierarchy.version {
+            Version::One => fs::write(group.join("freezer.state"), if frozen { "FROZEN" } else { "THAWED" })?,
+            Version::Two => fs::write(group.join("cgroup.freeze"), if frozen { "1" } else { "0" })?,
+        }
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while self.is_frozen() != frozen {
+            if Instant::now() > deadline {
+                return Err(rustix::io::Errno::TIMEDOUT.into());
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Lets all processes go on, without waiting for it.
+    pub(crate) fn thaw(&self) {
+        let Some(hierarchy) = self.freezer() else { return };
+        let group = self.path(hierarchy, Side::Run);
+        let _ = match hierarchy.version {
+            Version::One => fs::write(group.join("freezer.state"), "THAWED"),
+            Version::Two => fs::write(group.join("cgroup.freeze"), "0"),
+        };
+    }
+
+    /// Whether the commands' side is frozen.
+    pub(crate) fn is_frozen(&self) -> bool {
+        let Some(hierarchy) = self.freezer() else { return false };
+        let group = self.path(hierarchy, Side::Run);
+        match hierarchy.version {
+            Version::One => sys::read_small(group.join("freezer.state")).is_ok_and(|text| text.trim() == "FROZEN"),
+            Version::Two => sys::read_small(group.join("cgroup.events"))
+                .is_ok_and(|text| text.lines().any(|line| line == "frozen 1")),
+        }
+    }
+
+    fn freezer(&self) -> Option<&Hierarchy> {
+        self.hierarchies.iter().find(|hierarchy| hierarchy.can_freeze())
     }
 
     /// The name that all of them share.

@@ -16,7 +16,9 @@
 //! the kernel's parent-death signal; the groups it leaves are found by the next start through its lock file.
 
 mod handing;
+mod keeping;
 mod live;
+mod making;
 
 use std::{
     collections::BTreeMap,
@@ -27,40 +29,39 @@ use std::{
 };
 
 use glovebox_core::SandboxId;
-use glovebox_guest::IDLE;
+use glovebox_guest::{GuestChannel, IDLE};
 use libc::sock_filter;
 use rustix::{
     event::{Timespec, epoll},
     fs::{Mode, OFlags},
-    process::Pid,
     thread::CpuSet,
 };
 
-use handing::{send_doors, send_mounts};
+use keeping::Client;
 use live::{Live, Pending, end, handle_on};
 
 use crate::{
-    cgroup::{Cgroups, GroupLimits, Groups, Side},
+    cgroup::Cgroups,
     checks::{self, HostNamespaces},
-    idmap::{self, SandboxIds},
-    inside::{self, Inside, Masks},
-    mounts::{self, Mapped, Tree},
+    inside::Masks,
+    mounts,
     network::Networks,
     owner::{Owner, RuntimeFolder},
-    plan::{Answer, Failure, GuestReport, Order, Plan, step},
+    plan::{Answer, Failure, GuestReport, Order, step},
     seccomp,
     skeleton::Skeletons,
     standing::Standing,
-    store,
-    sys::{self, Forked, KillOnDrop},
-    watch::{self, MemoryWatch},
-    wire,
+    sys, wire,
 };
 
-/// What an event is about; the low two bits of its number, above them the sandbox.
+/// What an event is about; the low three bits of its number, above them the sandbox or the client.
 const CONTROL: u64 = 0;
 const PROCESS: u64 = 1;
 const REPORT: u64 = 2;
+const DOOR: u64 = 3;
+const CLIENT: u64 = 4;
+const DISK: u64 = 5;
+const KIND_BITS: u64 = 3;
 
 /// When nothing happens for so long, there is time to make something ahead.
 const PAUSE: Duration = Duration::from_millis(3);
@@ -81,7 +82,11 @@ struct Launcher {
     /// Whether what dead launchers left is still to be removed.
     garbage: bool,
     sandboxes: BTreeMap<u64, Live>,
+    /// Who speaks with this launcher as the keeper of living sandboxes.
+    clients: BTreeMap<u64, Client>,
     next: u64,
+    /// Whether the caller is gone, and only living sandboxes are left to keep.
+    only_keeps: bool,
 }
 
 /// The launcher's life. Never returns to the caller's code.
@@ -106,8 +111,8 @@ pub(crate) fn main(control: OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> ! 
 fn refuse(control: &OwnedFd, failure: &Failure) {
     while let Ok(Some((order, fds))) = wire::receive::<Order>(control) {
         let answer = match order {
-            Order::Create { .. } | Order::Count { .. } => Answer::Failed(failure.clone()),
             Order::Destroy { .. } => Answer::Destroyed(None),
+            _ => Answer::Failed(failure.clone()),
         };
         if let Some(reply) = fds.first() {
             let _ = wire::send(reply, &answer, &[]);
@@ -145,7 +150,9 @@ fn prepare(control: &OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> Result<La
         host: None,
         garbage: true,
         sandboxes: BTreeMap::new(),
+        clients: BTreeMap::new(),
         next: 1,
+        only_keeps: false,
     })
 }
 
@@ -162,11 +169,11 @@ fn wait_for_events(events: &OwnedFd, wait: Option<Duration>) -> rustix::io::Resu
 }
 
 impl Launcher {
-    /// Serves until the caller is gone.
+    /// Serves until the caller and all living sandboxes are gone.
     fn serve(&mut self, control: &OwnedFd) -> io::Result<()> {
         let mut rested = false;
-        loop {
-            let until_look = self.look_at_memory();
+        while !(self.only_keeps && self.sandboxes.is_empty()) {
+            let until_look = [self.look_at_memory(), self.look_at_lives()].into_iter().flatten().min();
             let wait = match rested {
                 _ if self.garbage || self.wants_network() => Some(PAUSE),
                 false => Some(until_look.map_or(IDLE, |wait| wait.min(IDLE))),
@@ -189,29 +196,40 @@ impl Launcher {
             }
             rested = numbers.is_empty() && (rested || wait == Some(IDLE));
             for number in numbers {
-                let sandbox = number >> 2;
-                match number & 3 {
-                    CONTROL => match wire::receive::<Order>(control)? {
-                        Some((order, fds)) => self.obey(order, fds),
-                        None => return Ok(()),
-                    },
-                    PROCESS => self.process_ended(sandbox),
-                    _ => self.guest_reported(sandbox),
-                }
+                self.serve_event(number, control)?;
             }
         }
+        Ok(())
+    }
+
+    fn serve_event(&mut self, number: u64, control: &OwnedFd) -> io::Result<()> {
+        let which = number >> KIND_BITS;
+        match number & ((1 << KIND_BITS) - 1) {
+            CONTROL => match wire::receive::<Order>(control)? {
+                Some((order, fds)) => self.obey(order, fds),
+                None => self.only_keep(control),
+            },
+            PROCESS => self.process_ended(which),
+            REPORT => self.guest_reported(which),
+            DOOR => self.let_in(which),
+            DISK => self.disk_was_looked_at(which),
+            _ => self.hear_client(which),
+        }
+        Ok(())
     }
 
     /// Whether a network is to be made ahead.
     fn wants_network(&self) -> bool {
-        self.standing == Standing::Root && self.networks.wants_spare()
+        self.standing == Standing::Root && !self.only_keeps && self.networks.wants_spare()
     }
 
     /// Removes what dead launchers left, once, when nobody waits for it.
     fn collect_garbage(&mut self) {
         if std::mem::take(&mut self.garbage) {
             // What cannot be removed now is found again by the next launcher.
-            let _ = self.owner.collect_garbage(&self.cgroups);
+            let kept: Vec<SandboxId> =
+                self.sandboxes.values().filter(|live| live.living.is_some()).map(|live| live.id).collect();
+            let _ = self.owner.collect_garbage(&self.cgroups, &kept);
         }
     }
 
@@ -219,10 +237,14 @@ impl Launcher {
         let mut fds = fds.into_iter();
         let reply = fds.next();
         match order {
+            Order::Create { id, plan } if plan.living.is_some() => {
+                let Some(reply) = reply else { return };
+                self.create_living(id, &plan, reply);
+            }
             Order::Create { id, plan } => {
                 let (Some(reply), Some(channel)) = (reply, fds.next()) else { return };
                 let groups = self.cgroups.named(&self.owner.group(id));
-                match self.launch(id, &plan, &groups, channel) {
+                match self.launch(id, &plan, &groups, GuestChannel::Connected(channel)) {
                     Ok((mut live, report, watch)) => {
                         live.pending = Some(Pending { report, reply, watch });
                         self.register(live);
@@ -239,131 +261,11 @@ impl Launcher {
                 let _ = reply.map(|reply| wire::send(reply, &Answer::Counted(counted), &[]));
             }
             Order::Destroy { id } => self.destroy(id, reply),
+            Order::RemoveStore { store } => keeping::remove_store(&store, reply.as_ref()),
+            Order::Open { .. } | Order::Adopt { .. } | Order::WatchDisk { .. } | Order::Freeze { .. } => {
+                self.obey_for_living(order, reply);
+            }
         }
-    }
-
-    /// The steps on the host's side. The guest's are in `inside`. The fork comes first, so that the slow steps of the
-    /// processes inside go on beside those here.
-    fn launch(
-        &mut self,
-        id: SandboxId,
-        plan: &Plan,
-        groups: &Groups,
-        channel: OwnedFd,
-    ) -> Result<(Live, OwnedFd, Option<OwnedFd>), Failure> {
-        let ids = SandboxIds::new(self.standing, id, plan);
-        let (report, guest_report) = step("make sockets", wire::message_pair())?;
-        let (door_sender, doors) = step("make sockets", wire::message_pair())?;
-        let forked = step("fork the guest", self.fork_into_network(plan))?;
-        let (pid, process) = match forked {
-            Forked::Child => inside::main(Inside {
-                launcher: guest_report,
-                channel,
-                doors,
-                plan: plan.clone(),
-                filter: std::mem::take(&mut self.filter),
-                proc_masks: std::mem::take(&mut self.proc_masks),
-                standing: self.standing,
-                held: self.cgroups.held(),
-                cpus: self.cpus,
-            }),
-            Forked::Parent { pid, pidfd } => (pid, pidfd),
-        };
-        // Whatever fails from here on must take the new process along.
-        let guard = KillOnDrop::new(process);
-        // Where the skeleton is still being assembled, the guest must not take that CPU; this one is free meanwhile.
-        if !self.skeletons.is_busy() {
-            sys::send_elsewhere(pid);
-        }
-        drop((guest_report, doors, channel));
-        let (users, user_groups) = ids.maps();
-        step("write the id maps", idmap::write_maps(pid, &users, &user_groups))?;
-        let (trees, mapped, store) = self.make_trees(plan, &ids, pid)?;
-        if self.standing != Standing::Root {
-            // A change of ids for files has hidden this process, and would hide the next guest from its own launcher.
-            step("be seen again", sys::set_dumpable(true))?;
-        }
-        // What is there before anything can be written counts as before, so the watch starts before the mounts go in.
-        let watching =
-            plan.writes_to_host().then(|| step("watch the disk", watch::start_disk_watch(plan))).transpose()?;
-        let (watch, disk_watch) = watching.unzip();
-        sys::send_elsewhere(pid);
-        step("hand over the mounts", send_mounts(&report, &trees))?;
-        let limits = GroupLimits::new(plan.group_memory(), plan.pids, plan.cpus);
-        step("make the control groups", groups.make(&limits))?;
-        step("open the groups", send_doors(&door_sender, groups, Side::Run))?;
-        step("open the groups", send_doors(&report, groups, Side::Guest))?;
-        let live = Live {
-            id,
-            pid,
-            process: guard.keep(),
-            groups: groups.clone(),
-            store,
-            mounts: None,
-            memory: match groups.memory_files() {
-                Some(files) => MemoryWatch::over_group(files, plan.memory),
-                None => MemoryWatch::over_processes(pid, plan.memory),
-            },
-            _disk_watch: disk_watch,
-            mapped,
-            host_network: plan.host_network,
-            user: plan.uid,
-            pending: None,
-            exited: false,
-            ending: Vec::new(),
-            destroy: false,
-            counted: None,
-            zygote: None,
-        };
-        Ok((live, report, watch))
-    }
-
-    /// Forks the guest in the network that it will have.
-    fn fork_into_network(&mut self, plan: &Plan) -> io::Result<Forked> {
-        if self.standing != Standing::Root {
-            // An ordinary user's launcher could not come back from another network, so the guest makes its own.
-            let network = if plan.host_network { 0 } else { libc::CLONE_NEWNET as u64 };
-            return sys::fork_with(namespaces() | network);
-        }
-        if plan.host_network {
-            return sys::fork_with(namespaces());
-        }
-        self.networks.enter()?;
-        let forked = sys::fork_with(namespaces());
-        match forked {
-            Ok(Forked::Child) => {}
-            _ => self.networks.leave()?,
-        }
-        forked
-    }
-
-    /// All trees that the guest attaches, the root and the store first; whether their owners could be shifted; and the
-    /// store once more, to be kept.
-    fn make_trees(
-        &mut self,
-        plan: &Plan,
-        ids: &SandboxIds,
-        guest: Pid,
-    ) -> Result<(Vec<Tree>, Mapped, OwnedFd), Failure> {
-        let (root, over, mut mapped) = self.skeletons.lend(plan, guest)?;
-        let store = store::make(plan, ids)?;
-        let overlay = plan.workspace.as_ref().filter(|_| plan.workspace_overlay);
-        let (store, overlay) = match overlay {
-            Some(workspace) => mounts::overlay(workspace, ids, plan, store).map(|(tree, store)| (store, Some(tree)))?,
-            None => (store, None),
-        };
-        let kept = step("keep the store", store.try_clone())?;
-        let tree = |target: &str, tree| Tree { target: target.into(), tree };
-        let mut trees = vec![tree("/", root), tree(store::PLACE, store)];
-        trees.extend(over);
-        trees.extend(overlay);
-        let direct = plan.workspace.iter().filter(|_| !plan.workspace_overlay);
-        for mount in direct.chain(&plan.mounts) {
-            let (tree, how) = mounts::planned(mount, ids, plan)?;
-            mapped = mapped.and(how);
-            trees.push(tree);
-        }
-        Ok((trees, mapped, kept))
     }
 
     fn register(&mut self, live: Live) {
@@ -371,9 +273,12 @@ impl Launcher {
         self.next += 1;
         // The descriptors are new and the epoll instance is ours, so adding them fails only for want of memory; the
         // caller, who waits for an answer, then sees the launcher's end of the socket close with the launcher.
-        let _ = watch_for(&self.events, &live.process, number << 2 | PROCESS);
+        let _ = watch_for(&self.events, &live.process, number << KIND_BITS | PROCESS);
         if let Some(pending) = &live.pending {
-            let _ = watch_for(&self.events, &pending.report, number << 2 | REPORT);
+            let _ = watch_for(&self.events, &pending.report, number << KIND_BITS | REPORT);
+        }
+        if let Some(kept) = &live.living {
+            let _ = watch_for(&self.events, kept.door(), number << KIND_BITS | DOOR);
         }
         self.sandboxes.insert(number, live);
     }
@@ -397,6 +302,10 @@ impl Launcher {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let group = live.groups.name().to_owned();
         let held = self.cgroups.held();
+        if let Some(kept) = &mut live.living {
+            // Without the note another keeper could not take over; the sandbox itself works.
+            let _ = kept.note_layers(&present);
+        }
         let answer = Answer::Created { held, guest_pid: live.pid.as_raw_nonzero().get(), group, present };
         live.mounts =
             rustix::fs::open(format!("/proc/{}/ns/mnt", live.pid.as_raw_nonzero()), flags, Mode::empty()).ok();
@@ -448,9 +357,13 @@ impl Launcher {
 
     /// Removes what is left of a sandbox that has ended and is no longer wanted.
     fn finish_if_over(&mut self, number: u64) {
-        let over = self.sandboxes.get(&number).is_some_and(|live| live.exited && live.destroy);
+        let over =
+            self.sandboxes.get(&number).is_some_and(|live| live.exited && (live.destroy || live.living.is_some()));
         if let Some(live) = over.then(|| self.sandboxes.remove(&number)).flatten() {
             live.groups.remove_when_empty();
+            if let Some(kept) = live.living {
+                kept.end();
+            }
             // The kernel takes its time to let go of files and mounts that nobody can reach any more.
             for reply in &live.ending {
                 let _ = wire::send(reply, &Answer::Destroyed(live.counted), &[]);
@@ -463,7 +376,7 @@ impl Launcher {
         let now = Instant::now();
         let mut soonest: Option<Instant> = None;
         for live in self.sandboxes.values_mut().filter(|live| !live.exited) {
-            let watch = &mut live.memory;
+            let Some(watch) = &mut live.memory else { continue };
             if watch.next().is_some_and(|next| next <= now) {
                 // A group that cannot be read is going away; the hard limit still holds.
                 let _ = watch.look(live.store.as_fd());
@@ -481,12 +394,9 @@ impl Launcher {
         for live in std::mem::take(&mut self.sandboxes).into_values() {
             sys::wait_for(&live.process);
             live.groups.remove_when_empty();
+            if let Some(kept) = live.living {
+                kept.end();
+            }
         }
     }
-}
-
-/// New namespaces of a guest, besides its network. The zygote makes the one for control groups.
-fn namespaces() -> u64 {
-    let all = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
-    all as u64
 }

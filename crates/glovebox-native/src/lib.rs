@@ -12,6 +12,7 @@ mod host_image;
 mod idmap;
 mod inside;
 mod launcher;
+mod living;
 mod mounts;
 mod network;
 mod owner;

@@ -19,7 +19,12 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
 };
 
-use crate::cgroup::{Cgroups, Side};
+use glovebox_core::SandboxId;
+
+use crate::{
+    cgroup::{Cgroups, Side},
+    living::{GROUP_OWNER, LivingFolder},
+};
 
 /// The folder in which the launchers of one user keep what does not outlive the host.
 #[derive(Clone, Debug)]
@@ -41,6 +46,11 @@ impl RuntimeFolder {
     /// Where it is.
     pub(crate) fn path(&self) -> PathBuf {
         self.0.clone()
+    }
+
+    /// Where living sandboxes are found.
+    pub(crate) fn sandboxes(&self) -> PathBuf {
+        self.0.join("sandboxes")
     }
 
     fn launchers(&self) -> PathBuf {
@@ -91,14 +101,19 @@ impl Owner {
         Ok(Owner { folder, name, _lock: lock })
     }
 
+    /// The folder that it is registered in.
+    pub(crate) fn folder(&self) -> &RuntimeFolder {
+        &self.folder
+    }
+
     /// The name of a sandbox's groups.
     pub(crate) fn group(&self, id: glovebox_core::SandboxId) -> String {
         format!("{}.{id}", self.name)
     }
 
     /// Removes what dead launchers left. It never looks at its own file: closing it again would release its lock.
-    pub(crate) fn collect_garbage(&self, cgroups: &Cgroups) -> io::Result<Vec<String>> {
-        collect_garbage(&self.folder, cgroups, Some(&self.name))
+    pub(crate) fn collect_garbage(&self, cgroups: &Cgroups, kept: &[SandboxId]) -> io::Result<Vec<String>> {
+        collect_garbage(&self.folder, cgroups, Own { name: Some(&self.name), kept })
     }
 
     /// Takes the launcher off the register. Nothing of it may be left.
@@ -109,7 +124,7 @@ impl Owner {
 
 /// Makes a folder that only its owner can enter, and what is missing on the way to it. One that somebody else made, or
 /// that others can write, is not trusted.
-fn make_private(folder: &Path) -> io::Result<()> {
+pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let found = fs::symlink_metadata(folder)?;
     if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
@@ -128,14 +143,32 @@ pub(crate) struct FoundGroup {
     pub(crate) owned: bool,
 }
 
+/// Whether a living sandbox is one: somebody keeps it, or its guest lives and waits for a keeper.
+pub(crate) fn is_alive(folder: &LivingFolder) -> bool {
+    folder.is_kept() || folder.guest().is_some()
+}
+
+/// What a launcher has that looks at the groups of all: its own name, and the living sandboxes that it keeps. It must not
+/// look at its own locks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Own<'a> {
+    pub(crate) name: Option<&'a str>,
+    pub(crate) kept: &'a [SandboxId],
+}
+
 /// All groups on this host, with whether their launcher lives.
-pub(crate) fn found_groups(folder: &RuntimeFolder, cgroups: &Cgroups, own: Option<&str>) -> Vec<FoundGroup> {
+pub(crate) fn found_groups(folder: &RuntimeFolder, cgroups: &Cgroups, own: Own<'_>) -> Vec<FoundGroup> {
+    let Own { name: own, kept } = own;
     cgroups
         .names()
         .into_iter()
         .filter_map(|name| {
             let (owner, id) = name.split_once('.')?;
-            let (owned, id) = (own == Some(owner) || lives(folder, owner), id.parse().ok()?);
+            let id = id.parse().ok()?;
+            let owned = match owner {
+                GROUP_OWNER => kept.contains(&id) || is_alive(&LivingFolder::of(folder, id)),
+                _ => own == Some(owner) || lives(folder, owner),
+            };
             Some(FoundGroup { name, id, owned })
         })
         .collect()
@@ -149,10 +182,10 @@ fn lives(folder: &RuntimeFolder, owner: &str) -> bool {
 }
 
 /// Removes what dead launchers left, and says what it was.
-pub(crate) fn collect_garbage(folder: &RuntimeFolder, cgroups: &Cgroups, own: Option<&str>) -> io::Result<Vec<String>> {
+pub(crate) fn collect_garbage(folder: &RuntimeFolder, cgroups: &Cgroups, own: Own<'_>) -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
     for found in found_groups(folder, cgroups, own).into_iter().filter(|found| !found.owned) {
-        let groups = cgroups.named(&found.name);
+        let groups = cgroups.named_living(&found.name);
         end_processes(&groups);
         if groups.remove_when_empty() {
             removed.push(format!("groups of {}", found.id));
@@ -161,11 +194,21 @@ pub(crate) fn collect_garbage(folder: &RuntimeFolder, cgroups: &Cgroups, own: Op
     for entry in fs::read_dir(folder.launchers()).into_iter().flatten().flatten() {
         let name = entry.file_name().into_string().unwrap_or_default();
         if let Some(owner) = name.strip_suffix(ENDING)
-            && own != Some(owner)
+            && own.name != Some(owner)
             && !lives(folder, owner)
             && fs::remove_file(entry.path()).is_ok()
         {
             removed.push(format!("lock of launcher {owner}"));
+        }
+    }
+    for dead in LivingFolder::all(folder).into_iter().filter(|found| !own.kept.contains(&found.id)) {
+        // One that is being made has its keeper, and the lock is taken here so that nobody begins meanwhile.
+        if dead.guest().is_none()
+            && let Ok(Some(_lock)) = dead.take_lock()
+            && dead.guest().is_none()
+            && dead.remove().is_ok()
+        {
+            removed.push(format!("the folder of {}", dead.id));
         }
     }
     Ok(removed)

@@ -1,6 +1,6 @@
 //! What backend and launcher say to each other.
 
-use std::io;
+use std::{io, path::PathBuf};
 
 use glovebox_core::{Error, ErrorCode, Layer, SandboxId};
 use serde::{Deserialize, Serialize};
@@ -23,19 +23,34 @@ pub(crate) struct Plan {
     pub(crate) mounts: Vec<PlannedMount>,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// What makes it a living sandbox.
+    pub(crate) living: Option<PlannedLife>,
+}
+
+/// What a keeper needs to know of a living sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PlannedLife {
+    /// The folder of the host that holds what is written inside.
+    pub(crate) store: PathBuf,
+    pub(crate) idle_ms: Option<u64>,
+    /// When it ends at the latest, milliseconds since 1970.
+    pub(crate) expires_ms: Option<i64>,
 }
 
 impl Plan {
     /// The kernel's hard limit on the commands' group. What is written inside lives in memory, so it counts too; a
-    /// watch holds the programs' own share to `memory` (see `watch`).
+    /// watch holds the programs' own share to `memory` (see `watch`). A living sandbox writes to disk.
     pub(crate) fn group_memory(&self) -> u64 {
+        if self.living.is_some() {
+            return self.memory;
+        }
         self.memory.saturating_add(self.disk).min(i64::MAX as u64)
     }
 
     /// Whether programs can write to a file system that has no size limit of its own.
     pub(crate) fn writes_to_host(&self) -> bool {
         let workspace = self.workspace.as_ref().filter(|_| !self.workspace_overlay);
-        self.mounts.iter().chain(workspace).any(|mount| !mount.read_only)
+        self.living.is_some() || self.mounts.iter().chain(workspace).any(|mount| !mount.read_only)
     }
 }
 
@@ -64,6 +79,27 @@ pub(crate) enum Order {
     Destroy {
         id: SandboxId,
     },
+    /// Asks a keeper for what it holds of a living sandbox, as after its making.
+    Open {
+        id: SandboxId,
+    },
+    /// Has this launcher keep a living sandbox whose keeper is gone.
+    Adopt {
+        id: SandboxId,
+    },
+    /// Asks to be told when a living sandbox has outgrown its disk limit.
+    WatchDisk {
+        id: SandboxId,
+    },
+    /// Freezes the commands of a living sandbox, or lets them go on.
+    Freeze {
+        id: SandboxId,
+        frozen: bool,
+    },
+    /// Removes the files of a living sandbox that has ended.
+    RemoveStore {
+        store: PathBuf,
+    },
 }
 
 /// What the launcher answers.
@@ -80,7 +116,18 @@ pub(crate) enum Answer {
     Counted(Counted),
     /// What was counted until the end, if there was something to end.
     Destroyed(Option<Counted>),
+    /// It was done.
+    Done,
+    /// A limit that is watched was passed.
+    Outgrown(Outgrown),
     Failed(Failure),
+}
+
+/// What a sandbox has too much of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Outgrown {
+    Bytes,
+    Files,
 }
 
 /// What the kernel counted of a sandbox.

@@ -6,20 +6,25 @@
 //! the host.
 
 use std::{
+    ffi::{CStr, CString},
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
 };
 
 use rustix::{
-    fs::{AtFlags, Gid, Mode, Uid},
-    mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen},
+    fs::{AtFlags, CWD, Dir, Gid, Mode, OFlags, Uid},
+    mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags, fsconfig_create, fsconfig_set_string, fsmount,
+        fsopen, open_tree,
+    },
 };
 
 use crate::{
     idmap::SandboxIds,
     plan::{Failure, Plan, step},
     standing::Standing,
-    sys,
+    sys::{self, Sealed},
 };
 
 /// Where the guest attaches the store, below the root, until its folders are mounted where they belong.
@@ -52,12 +57,15 @@ pub(crate) fn holds(target: &str) -> bool {
     MOUNTED.iter().any(|(_, folder)| below(folder))
 }
 
-/// Makes the file system and its folders.
+/// Makes the file system and its folders, or opens those of a living sandbox.
 pub(crate) fn make(plan: &Plan, ids: &SandboxIds) -> Result<OwnedFd, Failure> {
     let (root_uid, root_gid) = ids.root();
     // An ordinary user, who reads what is in it afterwards, must be able to enter; commands must not, see the guest's part.
-    let mode = if ids.standing() == Standing::Root { "0700" } else { "0755" };
-    let store = step("make the store", mount_tmpfs(plan, (root_uid, root_gid), mode))?;
+    let mode = if ids.standing() == Standing::Root { 0o700 } else { 0o755 };
+    let store = match &plan.living {
+        Some(life) => step("open the store", open_folder(&life.store, (root_uid, root_gid), mode))?,
+        None => step("make the store", mount_tmpfs(plan, (root_uid, root_gid), mode))?,
+    };
     // What is made with these ids for files belongs to root inside without a change of owner for each.
     step("act as root inside", sys::set_file_ids(root_uid, root_gid))?;
     let filled = fill(store.as_fd(), plan);
@@ -76,13 +84,13 @@ fn own_inodes(plan: &Plan) -> u64 {
     (1 + ROOT_FOLDERS.len() + USER_FOLDERS.len() + overlay + on_the_way) as u64
 }
 
-fn mount_tmpfs(plan: &Plan, (uid, gid): (u32, u32), mode: &str) -> rustix::io::Result<OwnedFd> {
+fn mount_tmpfs(plan: &Plan, (uid, gid): (u32, u32), mode: u32) -> rustix::io::Result<OwnedFd> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let set = |key: &str, value: String| fsconfig_set_string(context.as_fd(), key, value);
     set("source", "glovebox".into())?;
     set("size", plan.disk.to_string())?;
     set("nr_inodes", (plan.inodes + own_inodes(plan)).to_string())?;
-    set("mode", mode.into())?;
+    set("mode", format!("{mode:o}"))?;
     set("uid", uid.to_string())?;
     set("gid", gid.to_string())?;
     fsconfig_create(context.as_fd())?;
@@ -91,14 +99,93 @@ fn mount_tmpfs(plan: &Plan, (uid, gid): (u32, u32), mode: &str) -> rustix::io::R
 }
 
 fn fill(root: BorrowedFd<'_>, plan: &Plan) -> io::Result<()> {
-    for (path, mode) in ROOT_FOLDERS {
-        rustix::fs::mkdirat(root, path, Mode::from_raw_mode(mode))?;
-    }
     let overlay = OVERLAY_FOLDERS.into_iter().filter(|_| plan.workspace_overlay);
-    for path in USER_FOLDERS.into_iter().chain(overlay) {
-        rustix::fs::mkdirat(root, path, Mode::from_raw_mode(0o755))?;
+    let plain = USER_FOLDERS.into_iter().chain(overlay).map(|path| (path, 0o755));
+    for (path, mode) in ROOT_FOLDERS.into_iter().chain(plain) {
+        match rustix::fs::mkdirat(root, path, Mode::from_raw_mode(mode)) {
+            // A sandbox that is started again has them.
+            Err(rustix::io::Errno::EXIST) if plan.living.is_some() => {}
+            made => made?,
+        }
     }
     Ok(())
+}
+
+/// The folder of a living sandbox's files, as a mount of its own. What was in memory before a stop is gone, as after a
+/// reboot.
+fn open_folder(store: &Path, (uid, gid): (u32, u32), mode: u32) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = open_tree(CWD, store, flags | OpenTreeFlags::AT_SYMLINK_NOFOLLOW)?;
+    sys::seal_tree(tree.as_fd(), Sealed::Writable, None)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::openat(&tree, ".", flags, Mode::empty())?;
+    rustix::fs::fchown(&folder, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+    rustix::fs::fchmod(&folder, Mode::from_raw_mode(mode))?;
+    for name in [c"tmp", c"shm"] {
+        match open_below(&folder, name) {
+            Ok(below) => empty(below)?,
+            Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(tree)
+}
+
+/// Removes a store with all that is in it.
+pub(crate) fn remove(store: &Path) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::open(store, flags, Mode::empty()) {
+        Ok(folder) => empty(folder)?,
+        Err(rustix::io::Errno::NOENT) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    }
+    Ok(rustix::fs::rmdir(store)?)
+}
+
+fn open_below(folder: &OwnedFd, name: &CStr) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(folder, name, flags, Mode::empty())
+}
+
+/// Empties a folder that nobody else can reach any more. Programs decide how deep it is, so nothing here grows with
+/// the depth but a list of names, and one descriptor is open at a time.
+fn empty(folder: OwnedFd) -> io::Result<()> {
+    let mut at = folder;
+    let mut way: Vec<CString> = Vec::new();
+    loop {
+        match remove_entries(&at)? {
+            Some(below) => {
+                at = open_below(&at, &below)?;
+                way.push(below);
+            }
+            None => {
+                let Some(name) = way.pop() else { return Ok(()) };
+                at = open_below(&at, c"..")?;
+                rustix::fs::unlinkat(&at, &name, AtFlags::REMOVEDIR)?;
+            }
+        }
+    }
+}
+
+/// Removes the entries of a folder, up to the first folder that is not empty, which it names.
+fn remove_entries(folder: &OwnedFd) -> io::Result<Option<CString>> {
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if [c".", c".."].contains(&name) {
+            continue;
+        }
+        match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
+            Err(rustix::io::Errno::ISDIR | rustix::io::Errno::PERM) => {
+                match rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR) {
+                    Err(rustix::io::Errno::NOTEMPTY | rustix::io::Errno::EXIST) => return Ok(Some(name.to_owned())),
+                    removed => removed?,
+                }
+            }
+            removed => removed?,
+        }
+    }
+    Ok(None)
 }
 
 fn give_owners(root: BorrowedFd<'_>, plan: &Plan, (uid, gid): (u32, u32)) -> io::Result<()> {
@@ -119,4 +206,31 @@ pub(crate) fn fullness(store: BorrowedFd<'_>) -> io::Result<glovebox_core::Store
         free_bytes: stat.f_bfree as u64 * block,
         free_inodes: stat.f_ffree as u64,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_removed_however_deep_and_wide_it_is_and_no_link_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let outside = folder.path().join("outside");
+        std::fs::write(&outside, "stays").unwrap();
+        let store = folder.path().join("store");
+        std::fs::create_dir(&store).unwrap();
+        std::os::unix::fs::symlink(&outside, store.join("link")).unwrap();
+        std::os::unix::fs::symlink(folder.path(), store.join("up")).unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut at = rustix::fs::open(&store, flags, Mode::empty()).unwrap();
+        for _ in 0..3000 {
+            rustix::fs::mkdirat(&at, "d", Mode::from_raw_mode(0o755)).unwrap();
+            rustix::fs::openat(&at, "f", OFlags::CREATE | OFlags::WRONLY, Mode::from_raw_mode(0o600)).unwrap();
+            at = open_below(&at, c"d").unwrap();
+        }
+        remove(&store).unwrap();
+        assert!(!store.exists());
+        assert_eq!(std::fs::read_to_string(outside).unwrap(), "stays");
+        remove(&store).unwrap();
+    }
 }

@@ -83,6 +83,11 @@ impl MemoryWatch {
         }
     }
 
+    /// Looks soon, because something is about to run.
+    pub(crate) fn wake(&mut self) {
+        self.next = self.next.map(|_| Instant::now() + SOONEST);
+    }
+
     /// When to look next; never again once the limit was lowered.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.next
@@ -208,18 +213,18 @@ const DEEPEST: usize = 128;
 const OUTGROWN_BYTES: u8 = b'b';
 pub(crate) const OUTGROWN_FILES: u8 = b'f';
 
+/// Opens the folders of the host that programs inside can write in place.
+pub(crate) fn open_written(plan: &Plan) -> io::Result<Vec<OwnedFd>> {
+    let direct = plan.workspace.as_ref().filter(|_| !plan.workspace_overlay);
+    let written = plan.mounts.iter().chain(direct).filter(|mount| !mount.read_only);
+    let open = |source: &str| rustix::fs::open(source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    Ok(written.map(|mount| open(&mount.source)).collect::<Result<_, _>>()?)
+}
+
 /// Starts a process that watches folders of the host which programs inside can write. The descriptor becomes readable
 /// when they have grown by more than the disk limit. The process ends when its handle is dropped, or its launcher dies.
 pub(crate) fn start_disk_watch(plan: &Plan) -> io::Result<(OwnedFd, KillOnDrop)> {
-    let folders: Vec<&str> = plan
-        .mounts
-        .iter()
-        .chain(plan.workspace.as_ref().filter(|_| !plan.workspace_overlay))
-        .filter(|mount| !mount.read_only)
-        .map(|mount| mount.source.as_str())
-        .collect();
-    let open = |path: &&str| rustix::fs::open(*path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-    let folders = folders.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let folders = open_written(plan)?;
     let before = total(&folders).ok_or_else(|| io::Error::from(rustix::io::Errno::FBIG))?;
     let most =
         Size { bytes: before.bytes.saturating_add(plan.disk), entries: before.entries.saturating_add(plan.inodes) };
@@ -253,14 +258,14 @@ fn watch_folders(folders: &[OwnedFd], most: Size, tell: &OwnedFd) {
 }
 
 /// What files and folders take.
-#[derive(Clone, Copy, Default)]
-struct Size {
-    bytes: u64,
-    entries: u64,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) bytes: u64,
+    pub(crate) entries: u64,
 }
 
 /// What these files and folders take with all below them. No link is followed. Nothing when that is too much to look at.
-fn total(places: &[OwnedFd]) -> Option<Size> {
+pub(crate) fn total(places: &[OwnedFd]) -> Option<Size> {
     let mut size = Size::default();
     for place in places {
         let Ok(stat) = rustix::fs::fstat(place) else { continue };

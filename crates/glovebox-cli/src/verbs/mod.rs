@@ -3,8 +3,11 @@
 pub(crate) mod apply;
 pub(crate) mod changes;
 pub(crate) mod completions;
+pub(crate) mod create;
 pub(crate) mod doctor;
+pub(crate) mod exec;
 pub(crate) mod gc;
+pub(crate) mod living;
 pub(crate) mod man;
 pub(crate) mod prove;
 pub(crate) mod run;

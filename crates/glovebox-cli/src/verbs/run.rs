@@ -1,11 +1,19 @@
 //! `glovebox run`: one run in a fresh sandbox that is gone afterwards.
 
-use std::{ffi::OsString, io::IsTerminal, mem::ManuallyDrop, path::Path, pin::pin, sync::Arc, time::Duration};
+use std::{
+    ffi::OsString,
+    io::IsTerminal,
+    mem::ManuallyDrop,
+    path::Path,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use glovebox_core::{
     ChangeSet, Error, ErrorCode, Language, Network, Outcome, Result, RunResult, SandboxSpec, Step, WorkspaceMode,
 };
-use glovebox_engine::{Engine, Event, Run, RunRequest};
+use glovebox_engine::{Engine, Event, Run};
 use glovebox_ledger::Ledger;
 use glovebox_native::NativeBackend;
 
@@ -43,14 +51,16 @@ pub(crate) fn execute(
     let backend = backend.unwrap_or_else(NativeBackend::start)?;
     let data_dir = data_dir(globals);
     let mut engine = Engine::new(Arc::new(backend)).with_data_dir(&data_dir);
-    if !args.no_record {
+    if !args.command.no_record {
         engine = engine.with_ledger(Ledger::below(data_dir));
     }
     // Neither engine nor runtime is taken apart at the end: this process ends next, which does it faster. To close the
     // ledger would also wait for the disk.
     let (engine, runtime) = (ManuallyDrop::new(engine), ManuallyDrop::new(runtime()?));
     let (argv, spec) = (request.command.argv.clone(), request.spec.clone());
-    let Finished { result, stderr_tail } = match runtime.block_on(drive(&engine, request, globals.json)) {
+    let with_terminal = request.terminal.is_some();
+    let driving = async { drive(pin!(engine.start(request)), with_terminal, globals.json).await };
+    let Finished { result, stderr_tail } = match runtime.block_on(driving) {
         Ok(Some(finished)) => finished,
         Ok(None) => return Ok(Outcome::Cancelled.exit_code()),
         Err(error) => return Err(explain_not_found(error, language, &argv)),
@@ -77,31 +87,34 @@ fn typed_wins(mut args: RunArgs, flags: &Flags, command: Option<&[OsString]>, js
     let typed = |flag: &str| flags.origin(flag) == Origin::Flag;
     let names_program = !args.program.is_empty() || command.is_some_and(|words| !words.is_empty());
     if names_program && !typed("code") {
-        args.code = None;
+        args.command.code = None;
     }
-    if args.code.is_none() && !typed("language") {
+    if args.command.code.is_none() && !typed("language") {
         let known_by_itself = args.program.first().is_none_or(|file| program::knows_language(Path::new(file)));
         if known_by_itself {
-            args.language = None;
+            args.command.language = None;
         }
     }
-    if !typed("terminal") && (json || args.stdin.is_some() || !std::io::stdin().is_terminal()) {
-        args.terminal = false;
+    if !typed("terminal") && (json || args.command.stdin.is_some() || !std::io::stdin().is_terminal()) {
+        args.command.terminal = false;
     }
     args
 }
 
 /// A run that is over.
-struct Finished {
-    result: RunResult,
-    stderr_tail: Vec<u8>,
+pub(super) struct Finished {
+    pub(super) result: RunResult,
+    pub(super) stderr_tail: Vec<u8>,
 }
 
-/// Starts the run and sees it through. `None`: the caller was in a hurry, and the launcher cleans up behind us.
-async fn drive(engine: &Engine, request: RunRequest, json: bool) -> Result<Option<Finished>> {
+/// Sees a run through that is being started. `None`: the caller was in a hurry, and the launcher cleans up behind us.
+pub(super) async fn drive(
+    starting: Pin<&mut impl Future<Output = Result<Run>>>,
+    with_terminal: bool,
+    json: bool,
+) -> Result<Option<Finished>> {
     let mut signals = EndSignals::listen()?;
-    let with_terminal = request.terminal.is_some();
-    let Some(mut run) = start(engine, request, &mut signals).await? else { return Ok(None) };
+    let Some(mut run) = start(starting, &mut signals).await? else { return Ok(None) };
     let raw_mode = if with_terminal { Some(follow_terminal(&run)?) } else { None };
     let canceller = run.canceller();
     let mut stderr_tail = Vec::new();
@@ -137,8 +150,10 @@ async fn drive(engine: &Engine, request: RunRequest, json: bool) -> Result<Optio
 }
 
 /// Starts the run. A signal that comes meanwhile ends it as soon as there is something to end; a second one ends us.
-async fn start(engine: &Engine, request: RunRequest, signals: &mut EndSignals) -> Result<Option<Run>> {
-    let mut starting = pin!(engine.start(request));
+async fn start(
+    mut starting: Pin<&mut impl Future<Output = Result<Run>>>,
+    signals: &mut EndSignals,
+) -> Result<Option<Run>> {
     tokio::select! {
         run = &mut starting => return run.map(Some),
         () = signals.next() => {}
@@ -190,7 +205,7 @@ fn keep_tail(tail: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Tells a missing interpreter from a missing program, and says where programs come from.
-fn explain_not_found(error: Error, language: Option<&Language>, argv: &[String]) -> Error {
+pub(super) fn explain_not_found(error: Error, language: Option<&Language>, argv: &[String]) -> Error {
     if error.code != ErrorCode::CommandNotFound {
         return error;
     }

@@ -98,7 +98,7 @@ fn row(run: &Summary, now: Timestamp) -> [String; 5] {
 }
 
 /// How long ago something was, in its largest unit.
-fn ago(now: Timestamp, then: Timestamp) -> String {
+pub(super) fn ago(now: Timestamp, then: Timestamp) -> String {
     let seconds = now.duration_since(then).as_secs().max(0);
     match seconds {
         0..60 => format!("{seconds}s ago"),

@@ -69,7 +69,7 @@ impl Numbers {
                     put("cpu.cfs_quota_us", quota.to_string())?;
                 }
                 (Controller::Cpu, Version::Two) => put("cpu.max", format!("{quota} {PERIOD_US}"))?,
-                (Controller::CpuAccount, _) => {}
+                (Controller::CpuAccount | Controller::Freezer, _) => {}
             }
         }
         Ok(())

@@ -32,7 +32,7 @@ mod zygote;
 
 use std::{
     io,
-    os::fd::{AsRawFd, OwnedFd},
+    os::fd::{AsRawFd, OwnedFd, RawFd},
 };
 
 pub(crate) use masks::Masks;
@@ -55,7 +55,7 @@ pub(crate) struct Inside {
     /// To the launcher.
     pub(crate) launcher: OwnedFd,
     /// To the host, once it serves.
-    pub(crate) channel: OwnedFd,
+    pub(crate) channel: GuestChannel,
     /// Brings the zygote the descriptors by which it joins the commands' groups.
     pub(crate) doors: OwnedFd,
     pub(crate) plan: Plan,
@@ -71,11 +71,12 @@ pub(crate) struct Inside {
 /// The guest's life.
 pub(crate) fn main(inside: Inside) -> ! {
     let launcher = inside.launcher.as_raw_fd();
+    let living = inside.plan.living.is_some();
     match set_up(inside) {
         Ok((server, sockets)) => {
             let launcher = sys::adopt(launcher);
             // The connection ends when the host goes away; a sandbox without a host has no reason to live.
-            let _ = server.serve(sockets, zygote::hear, move |report| pass_on(report, launcher));
+            let _ = server.serve(sockets, zygote::hear, move |report| pass_on(report, launcher, living));
             sys::exit_now(0)
         }
         Err(failure) => {
@@ -89,7 +90,7 @@ fn set_up(inside: Inside) -> Result<(Server, GuestSockets), Failure> {
     let Inside { launcher, channel, doors, plan, filter, proc_masks, standing, held, cpus } = inside;
     // Nothing of the launcher's is kept open, so that each side sees when the other is gone; and a launcher that dies
     // takes the guest along from the first moment.
-    let mut keep = [launcher.as_raw_fd(), channel.as_raw_fd(), doors.as_raw_fd()];
+    let mut keep = [launcher.as_raw_fd(), raw(&channel), doors.as_raw_fd()];
     keep.sort_unstable();
     step("close the launcher's descriptors", sys::close_all_but(&keep))?;
     step("die with the launcher", sys::die_with_parent())?;
@@ -122,12 +123,21 @@ fn set_up(inside: Inside) -> Result<(Server, GuestSockets), Failure> {
     }
     privileges::drop_for_guest(&plan)?;
     step("install the filter", sys::install_filter(&filter))?;
-    let channel = GuestChannel::Connected(channel);
     Ok((server, GuestSockets { channel, zygote: zygote.socket, zygote_pid: zygote.pid }))
 }
 
+fn raw(channel: &GuestChannel) -> RawFd {
+    match channel {
+        GuestChannel::Connected(socket) | GuestChannel::Listening(socket) => socket.as_raw_fd(),
+    }
+}
+
 /// Tells the launcher how the zygote's set-up ended.
-fn pass_on(report: GuestReport, launcher: OwnedFd) -> io::Result<()> {
+fn pass_on(report: GuestReport, launcher: OwnedFd, living: bool) -> io::Result<()> {
+    if living {
+        // From here on the launcher, or another one, finds the guest by what is written down of it.
+        sys::outlive_parent()?;
+    }
     match report {
         // A mask that could not be set would have ended the set-up.
         GuestReport::Ready(inner) => {

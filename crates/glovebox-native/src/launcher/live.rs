@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use glovebox_core::SandboxId;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::keeping::Kept;
 use crate::{
     cgroup::{Groups, Side},
     checks::{self, Settings},
@@ -12,7 +13,7 @@ use crate::{
     plan::Counted,
     standing::Standing,
     sys::KillOnDrop,
-    watch::MemoryWatch,
+    watch::{self, MemoryWatch},
 };
 
 /// A sandbox that lives, or is being made, or is being ended.
@@ -24,7 +25,7 @@ pub(super) struct Live {
     pub(super) store: OwnedFd,
     /// Held so that its mounts are taken down by the launcher, after it has answered, and not by the dying guest.
     pub(super) mounts: Option<OwnedFd>,
-    pub(super) memory: MemoryWatch,
+    pub(super) memory: Option<MemoryWatch>,
     pub(super) _disk_watch: Option<KillOnDrop>,
     pub(super) mapped: Mapped,
     pub(super) host_network: bool,
@@ -37,6 +38,8 @@ pub(super) struct Live {
     pub(super) zygote: Option<OwnedFd>,
     /// Whether the end was asked for.
     pub(super) destroy: bool,
+    /// What belongs to a living sandbox only.
+    pub(super) living: Option<Kept>,
     /// What was counted when the end was asked for.
     pub(super) counted: Option<Counted>,
 }
@@ -52,8 +55,26 @@ impl Live {
     /// What was counted so far.
     pub(super) fn count(&self) -> Counted {
         let mut counted = self.groups.count();
-        self.memory.complete(&mut counted);
+        if let Some(memory) = &self.memory {
+            memory.complete(&mut counted);
+        }
         counted
+    }
+
+    /// The processes of the commands' side, the zygote among them; host ids.
+    fn commands(&self) -> Vec<i32> {
+        let in_group = self.groups.processes(Side::Run);
+        if !in_group.is_empty() {
+            return in_group;
+        }
+        let mut found = Vec::new();
+        watch::descendants(self.pid.as_raw_nonzero().get(), &mut found);
+        found
+    }
+
+    /// Whether something runs besides our own processes.
+    pub(super) fn is_busy(&self) -> bool {
+        self.commands().len() > 1
     }
 
     /// What the checks of the layers need to know of the order.
@@ -72,7 +93,24 @@ pub(super) fn handle_on(pid: i32, live: &Live) -> Option<OwnedFd> {
 /// Ends the guest; the kernel then ends every process of its namespace, and the zygote need not wait for that.
 pub(super) fn end(live: &Live) {
     let _ = pidfd_send_signal(&live.process, Signal::KILL);
+    if live.living.is_some() {
+        // A process that is frozen does not die.
+        live.groups.thaw();
+    }
     if let Some(zygote) = &live.zygote {
         let _ = pidfd_send_signal(zygote, Signal::KILL);
+    }
+}
+
+/// Ends all commands of a living sandbox that nobody follows; guest and zygote stay.
+pub(super) fn end_commands(live: &Live) {
+    let zygote = checks::zygote_of(live.pid);
+    for pid in live.commands().into_iter().filter(|pid| Some(*pid) != zygote) {
+        let Some(process) = Pid::from_raw(pid) else { continue };
+        let Ok(handle) = pidfd_open(process, PidfdFlags::empty()) else { continue };
+        // The id is looked up again now that it can mean nothing else.
+        if live.commands().contains(&pid) {
+            let _ = pidfd_send_signal(&handle, Signal::KILL);
+        }
     }
 }

@@ -310,6 +310,12 @@ pub(crate) fn die_with_parent() -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }.into())
 }
 
+/// Lets this process live on when its parent ends.
+pub(crate) fn outlive_parent() -> io::Result<()> {
+    // SAFETY: plain numbers.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) }.into())
+}
+
 /// Lets other processes of the same user look into this one, or keeps them from it.
 pub(crate) fn set_dumpable(dumpable: bool) -> io::Result<()> {
     // SAFETY: plain numbers.

@@ -1,0 +1,90 @@
+//! Flags of the verbs for living sandboxes.
+
+use std::ffi::OsString;
+
+use clap::Args;
+
+use super::{CommandArgs, SandboxArgs};
+
+/// Flags of `create`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CreateArgs {
+    /// A name for it, which can stand for its id
+    #[arg(long, value_name = "NAME", help_heading = "The sandbox")]
+    pub(crate) name: Option<String>,
+    /// End it after so long without use; a running process is use; 0 for never
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "1h",
+        allow_hyphen_values = true,
+        help_heading = "The sandbox"
+    )]
+    pub(crate) idle_timeout: String,
+    /// End it so long after it was made; 0 for never
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "24h",
+        allow_hyphen_values = true,
+        help_heading = "The sandbox"
+    )]
+    pub(crate) max_age: String,
+    /// Put a label on it (repeatable)
+    #[arg(long, value_name = "K=V", help_heading = "The sandbox")]
+    pub(crate) label: Vec<String>,
+    /// Set a variable for every command in it; K alone passes yours on (repeatable)
+    #[arg(long, value_name = "K[=V]", help_heading = "Environment and network")]
+    pub(crate) env: Vec<String>,
+    /// Set the variables of a file with lines K=V (repeatable)
+    #[arg(long, value_name = "FILE", help_heading = "Environment and network")]
+    pub(crate) env_file: Vec<String>,
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArgs,
+}
+
+/// Flags of `exec`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ExecArgs {
+    /// The sandbox: its id, the beginning of its id, or its name
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    /// The file to run, and the program's arguments
+    #[arg(value_name = "FILE", trailing_var_arg = true, num_args = 0..)]
+    pub(crate) program: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) command: CommandArgs,
+}
+
+/// Flags of `list`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ListSandboxesArgs {
+    /// Also those that ended by themselves, with the reason
+    #[arg(long)]
+    pub(crate) ended: bool,
+    /// Only the ids, one a line
+    #[arg(long)]
+    pub(crate) ids: bool,
+    /// Only sandboxes in this state: ready, paused, stopped or gone
+    #[arg(long, value_name = "STATE")]
+    pub(crate) state: Option<String>,
+    /// Only sandboxes with this label (may be given several times; all must be there)
+    #[arg(long, value_name = "K=V")]
+    pub(crate) label: Vec<String>,
+}
+
+/// One sandbox.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SandboxArg {
+    /// The sandbox: its id, the beginning of its id, or its name
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+}
+
+/// Flags of `destroy`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DestroyArgs {
+    /// The sandboxes: ids, beginnings of ids, or names
+    #[arg(value_name = "ID", num_args = 1.., required = true)]
+    pub(crate) ids: Vec<String>,
+}

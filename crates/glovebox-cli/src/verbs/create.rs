@@ -1,0 +1,75 @@
+//! `glovebox create`: makes a sandbox that stays.
+
+use std::{sync::Arc, time::Duration};
+
+use glovebox_core::{Command, Label, Lifetime, Result, SandboxName, parse_duration};
+use glovebox_engine::{Engine, NewSandbox, SandboxStatus};
+use glovebox_native::NativeBackend;
+
+use super::{data_dir, require_native, runtime};
+use crate::{
+    args::{CreateArgs, Globals},
+    environment, files,
+    flags::Flags,
+    report, request,
+};
+
+pub(crate) fn execute(
+    globals: &Globals,
+    args: &CreateArgs,
+    flags: &Flags,
+    backend: Option<Result<NativeBackend>>,
+) -> Result<u8> {
+    require_native(&globals.backend, flags)?;
+    let new = plan(args, flags)?;
+    let backend = backend.unwrap_or_else(NativeBackend::start)?;
+    let engine = Engine::new(Arc::new(backend)).with_data_dir(data_dir(globals));
+    let status = runtime()?.block_on(async {
+        let sandbox = engine.create_living(new).await?;
+        let status = engine.status(&sandbox.id().to_string()).await?;
+        report::missing(&sandbox.created().isolation, &status.record.spec);
+        Ok(status)
+    })?;
+    if globals.json {
+        report::document(&status)?;
+    } else {
+        report::print(&format!("{}\n", status.sandbox))?;
+        if let Some(line) = end_of(&status) {
+            report::say(&line);
+        }
+    }
+    Ok(0)
+}
+
+fn plan(args: &CreateArgs, flags: &Flags) -> Result<NewSandbox> {
+    // A command is what variables are checked for.
+    let command = environment::add_plain(Command::argv(["-"])?, &args.env_file, &args.env, flags)?;
+    Ok(NewSandbox {
+        name: args.name.as_deref().map(|name| flags.check("name", name, SandboxName::parse)).transpose()?,
+        labels: Label::collect(&request::labels(&args.label, flags)?),
+        env: command.env.into_iter().map(|(name, value)| (name.as_str().to_owned(), value)).collect(),
+        spec: request::sandbox_spec(&args.sandbox, flags)?,
+        toolchains: files::toolchains(&args.sandbox, flags)?,
+        lifetime: Lifetime {
+            idle: flags.check("idle-timeout", &args.idle_timeout, parse_time_or_never)?,
+            max_age: flags.check("max-age", &args.max_age, parse_time_or_never)?,
+        },
+    })
+}
+
+/// A duration, or 0 for never.
+fn parse_time_or_never(text: &str) -> Result<Option<Duration>, String> {
+    match text {
+        "0" | "0s" => Ok(None),
+        _ => parse_duration(text).map(Some).map_err(|forms| format!("{forms}, or 0 for never")),
+    }
+}
+
+/// When a sandbox ends by itself, in words.
+pub(super) fn end_of(status: &SandboxStatus) -> Option<String> {
+    let idle =
+        status.idle_timeout_ms.map(|ms| format!("after {} without use", report::duration(Duration::from_millis(ms))));
+    let latest = status.expires_at.map(|at| format!("at the latest {}", report::time(at)));
+    let parts: Vec<String> = [idle, latest].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("it ends by itself {}", parts.join(", ")))
+}

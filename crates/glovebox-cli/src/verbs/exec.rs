@@ -1,0 +1,55 @@
+//! `glovebox exec`: a run in a sandbox that stays.
+
+use std::{ffi::OsString, mem::ManuallyDrop, pin::pin};
+
+use glovebox_core::{Outcome, Result};
+use glovebox_engine::Toolchains;
+use glovebox_ledger::Ledger;
+
+use super::{
+    data_dir, living,
+    run::{self, Finished},
+    runtime,
+};
+use crate::{
+    args::{ExecArgs, Globals},
+    flags::Flags,
+    report,
+    request::{self, Plan},
+};
+
+pub(crate) fn execute(
+    globals: &Globals,
+    args: &ExecArgs,
+    flags: &Flags,
+    after_dashes: Option<Vec<OsString>>,
+) -> Result<u8> {
+    let mut engine = living::engine(globals, flags)?;
+    if !args.command.no_record {
+        engine = engine.with_ledger(Ledger::below(data_dir(globals)));
+    }
+    // Neither is taken apart at the end, as for `run`.
+    let (engine, runtime) = (ManuallyDrop::new(engine), ManuallyDrop::new(runtime()?));
+    let sandbox = ManuallyDrop::new(runtime.block_on(engine.open(&args.id))?);
+    let spec = sandbox.record().map(|record| record.spec.clone()).unwrap_or_default();
+    let program = (args.program.as_slice(), after_dashes);
+    let Plan { request, language, .. } =
+        request::command_plan(globals, program, &args.command, flags, (spec.clone(), Toolchains::default()))?;
+    let (argv, with_terminal) = (request.command.argv.clone(), request.terminal.is_some());
+    let driving = async { run::drive(pin!(sandbox.start(request)), with_terminal, globals.json).await };
+    let Finished { result, .. } = match runtime.block_on(driving) {
+        Ok(Some(finished)) => finished,
+        Ok(None) => return Ok(Outcome::Cancelled.exit_code()),
+        Err(error) => return Err(run::explain_not_found(error, language, &argv)),
+    };
+    report::warnings(&result);
+    if globals.verbose {
+        report::details(&result);
+    }
+    if globals.json {
+        report::document(&result)?;
+    } else {
+        report::run(&result, &spec, &engine.artifact_dir(result.run));
+    }
+    Ok(result.outcome.exit_code())
+}

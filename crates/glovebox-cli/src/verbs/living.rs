@@ -1,0 +1,236 @@
+//! `glovebox list|show|stop|start|pause|resume|reset|destroy`: sandboxes that stay.
+
+use std::{ffi::OsString, path::PathBuf, sync::Arc};
+
+use glovebox_core::{Access, Error, ErrorCode, Label, Network, Result, SandboxId, SandboxState};
+use glovebox_engine::{Engine, SandboxStatus};
+use glovebox_native::NativeBackend;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{create::end_of, data_dir, require_native, runs::ago, runtime};
+use crate::{
+    args::{DestroyArgs, Globals, ListSandboxesArgs, SandboxArg},
+    flags::Flags,
+    report,
+    table::table,
+    terminal,
+};
+
+/// The word by which this program is started to keep a sandbox that lost its keeper.
+pub(crate) const KEEP: &str = "__keep";
+
+/// Keeps a sandbox: the launcher of this process stays for it when this process ends.
+pub(crate) fn keep(id: Option<&OsString>) -> u8 {
+    let kept = || -> Result<()> {
+        let wrong = || Error::new(ErrorCode::Usage, "an id is needed");
+        let id: SandboxId = id.and_then(|id| id.to_str()?.parse().ok()).ok_or_else(wrong)?;
+        NativeBackend::start()?.keep(id)
+    };
+    kept().map_or_else(|error| report::error(&error, false), |()| 0)
+}
+
+/// An engine for work with sandboxes that are there. It forks nothing.
+pub(super) fn engine(globals: &Globals, flags: &Flags) -> Result<Engine> {
+    require_native(&globals.backend, flags)?;
+    let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("glovebox"));
+    Ok(Engine::new(Arc::new(NativeBackend::without_launcher(program))).with_data_dir(data_dir(globals)))
+}
+
+/// An engine that also makes sandboxes and removes files.
+fn making_engine(globals: &Globals, flags: &Flags, backend: Option<Result<NativeBackend>>) -> Result<Engine> {
+    require_native(&globals.backend, flags)?;
+    let backend = backend.unwrap_or_else(NativeBackend::start)?;
+    Ok(Engine::new(Arc::new(backend)).with_data_dir(data_dir(globals)))
+}
+
+pub(crate) fn list(globals: &Globals, args: &ListSandboxesArgs, flags: &Flags) -> Result<u8> {
+    let engine = engine(globals, flags)?;
+    let state = args.state.as_deref().map(|text| flags.check("state", text, parse_state)).transpose()?;
+    let labels = flags.list("label", &args.label).into_iter().map(|text| flags.check("label", text, Label::parse));
+    let labels = Label::collect(&labels.collect::<Result<Vec<_>>>()?);
+    let mut found = runtime()?.block_on(engine.sandboxes())?;
+    let shown = |status: &SandboxStatus| match state {
+        Some(state) => status.state == state,
+        None => args.ended || status.state != SandboxState::Gone,
+    };
+    found.retain(|status| shown(status) && labels.iter().all(|(key, value)| status.labels.get(key) == Some(value)));
+    if globals.json {
+        report::document(&json!({ "sandboxes": found }))?;
+    } else if args.ids {
+        report::print(&found.iter().map(|status| format!("{}\n", status.sandbox)).collect::<String>())?;
+    } else if found.is_empty() {
+        report::say("there is no sandbox; glovebox create makes one");
+    } else {
+        let now = Timestamp::now();
+        let rows: Vec<[String; 6]> = found.iter().map(|status| row(status, now)).collect();
+        let heading = ["SANDBOX", "NAME", "STATE", "CREATED", "ENDS", "LABELS"];
+        report::print(&table(heading, &rows, terminal::output_columns()))?;
+    }
+    Ok(0)
+}
+
+fn parse_state(text: &str) -> Result<SandboxState, String> {
+    let states = [SandboxState::Ready, SandboxState::Paused, SandboxState::Stopped, SandboxState::Gone];
+    let found = states.into_iter().find(|state| state.as_str() == text);
+    found.ok_or_else(|| "expected ready, paused, stopped or gone".to_owned())
+}
+
+fn row(status: &SandboxStatus, now: Timestamp) -> [String; 6] {
+    let labels = status.labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ");
+    let ends = match (&status.ended, status.expires_at) {
+        (Some(ended), _) => format!("{} {}", reason(ended), ago(now, ended.at)),
+        (None, Some(at)) => format!("in {}", report::coarse(at.duration_since(now).unsigned_abs())),
+        (None, None) => "-".to_owned(),
+    };
+    let name = status.name.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+    let state = status.state.to_string();
+    [status.sandbox.to_string(), name, state, ago(now, status.created_at), ends, report::printable(&labels)]
+}
+
+fn reason(ended: &glovebox_engine::EndedAt) -> &'static str {
+    match ended.reason {
+        glovebox_core::EndReason::IdleTimeout => "unused",
+        glovebox_core::EndReason::MaxAge => "too old",
+    }
+}
+
+pub(crate) fn show(globals: &Globals, args: &SandboxArg, flags: &Flags) -> Result<u8> {
+    let engine = engine(globals, flags)?;
+    let status = runtime()?.block_on(engine.status(&args.id))?;
+    if globals.json {
+        report::document(&document(&status)?)?;
+    } else {
+        report::print(&page(&status))?;
+    }
+    Ok(0)
+}
+
+/// The status of a sandbox with how it was made.
+fn document(status: &SandboxStatus) -> Result<Value> {
+    let spec = &status.record.spec;
+    let unwritable = |error| Error::new(ErrorCode::Internal, "the sandbox cannot be written as JSON").because(error);
+    let mut document = serde_json::to_value(status).map_err(unwritable)?;
+    let limits = &spec.limits;
+    document["limits"] = json!({
+        "memory_bytes": limits.memory, "cpus": limits.cpus, "pids": limits.pids, "disk_bytes": limits.disk,
+        "inodes": limits.inodes, "open_files": limits.open_files,
+    });
+    document["workspace"] = json!(spec.workspace.as_ref().map(|w| json!({ "source": w.source, "mode": w.mode })));
+    let mount = |m: &glovebox_core::Mount| json!({ "source": m.source, "target": m.target, "access": m.access });
+    document["mounts"] = spec.mounts.iter().map(mount).collect();
+    document["network"] = json!(spec.network);
+    document["env"] = json!(status.record.env);
+    Ok(document)
+}
+
+/// All that is known of a sandbox, a line for each thing.
+fn page(status: &SandboxStatus) -> String {
+    let spec = &status.record.spec;
+    let limits = &spec.limits;
+    let mut lines = vec![("state", status.state.to_string())];
+    lines.extend(status.name.as_ref().map(|name| ("name", name.to_string())));
+    if let Some(ended) = &status.ended {
+        lines.push(("ended", format!("{} at {}", reason(ended), report::time(ended.at))));
+    }
+    lines.push(("created", report::time(status.created_at)));
+    lines.extend(
+        end_of(status)
+            .filter(|_| status.ended.is_none())
+            .map(|line| ("ends", line.replacen("it ends by itself ", "", 1))),
+    );
+    lines.push((
+        "limits",
+        format!(
+            "{} memory, {} CPU, {} processes, {} disk",
+            report::size(limits.memory),
+            limits.cpus,
+            limits.pids,
+            report::size(limits.disk)
+        ),
+    ));
+    let network = match spec.network {
+        Network::None => "none",
+        Network::Full => "all that this machine reaches",
+    };
+    lines.push(("network", network.to_owned()));
+    if let Some(workspace) = &spec.workspace {
+        lines.push(("workspace", report::printable(&workspace.source.display().to_string())));
+    }
+    for mount in &spec.mounts {
+        let access = if mount.access == Access::ReadWrite { "read-write" } else { "read-only" };
+        lines.push(("mount", report::printable(&format!("{} at {}, {access}", mount.source.display(), mount.target))));
+    }
+    lines.extend(status.labels.iter().map(|(key, value)| ("label", report::printable(&format!("{key}={value}")))));
+    lines.extend(
+        status.record.env.iter().map(|(name, value)| ("variable", report::printable(&format!("{name}={value}")))),
+    );
+    let body: String = lines.iter().map(|(name, text)| format!("  {name:10}{text}\n")).collect();
+    format!("{}\n{body}", status.sandbox)
+}
+
+/// What is done with one sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    Stop,
+    Start,
+    Pause,
+    Resume,
+    Reset,
+}
+
+/// Does one thing with one sandbox, and says in which state it is then.
+pub(crate) fn act(
+    act: Act,
+    globals: &Globals,
+    args: &SandboxArg,
+    flags: &Flags,
+    backend: Option<Result<NativeBackend>>,
+) -> Result<u8> {
+    let engine = match act {
+        Act::Start | Act::Reset => making_engine(globals, flags, backend)?,
+        Act::Stop | Act::Pause | Act::Resume => engine(globals, flags)?,
+    };
+    let status = runtime()?.block_on(async {
+        let id = match act {
+            Act::Stop => engine.stop(&args.id).await?,
+            Act::Start => engine.restart(&args.id).await?.id(),
+            Act::Pause => engine.pause(&args.id).await?,
+            Act::Resume => engine.resume(&args.id).await?,
+            Act::Reset => engine.reset(&args.id).await?.id(),
+        };
+        engine.status(&id.to_string()).await
+    })?;
+    if globals.json {
+        report::document(&status)?;
+    }
+    Ok(0)
+}
+
+pub(crate) fn destroy(
+    globals: &Globals,
+    args: &DestroyArgs,
+    flags: &Flags,
+    backend: Option<Result<NativeBackend>>,
+) -> Result<u8> {
+    let engine = making_engine(globals, flags, backend)?;
+    let destroyed = runtime()?.block_on(async {
+        let mut destroyed = Vec::new();
+        let mut failed = None;
+        // One that cannot be destroyed does not keep the others.
+        for id in &args.ids {
+            match engine.destroy(id).await {
+                Ok(id) => destroyed.push(id),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(destroyed),
+        }
+    })?;
+    if globals.json {
+        report::document(&json!({ "destroyed": destroyed }))?;
+    }
+    Ok(0)
+}

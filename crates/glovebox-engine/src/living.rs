@@ -1,0 +1,321 @@
+//! Sandboxes that stay: made, found again, stopped and started, ended.
+//!
+//! Each act takes the sandbox's lock first, so that two processes never make, start or end the same one at once, and looks at
+//! its state under the lock. Running commands takes no lock.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use glovebox_core::{
+    Error, ErrorCode, Lifetime, Living, Result, SandboxId, SandboxName, SandboxRecord, SandboxSpec, SandboxState,
+};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::{
+    Engine, Sandbox, Toolchains,
+    channel::Channel,
+    engine::Guard,
+    registry::{Hold, Registry},
+};
+
+/// A living sandbox to make.
+#[derive(Clone, Debug, Default)]
+pub struct NewSandbox {
+    /// A name for it, which no other living sandbox of the data folder has.
+    pub name: Option<SandboxName>,
+    /// The caller's labels.
+    pub labels: BTreeMap<String, String>,
+    /// Variables that every command in it starts with.
+    pub env: BTreeMap<String, String>,
+    /// How to make it.
+    pub spec: SandboxSpec,
+    /// Toolchains of the caller that appear inside, first in PATH.
+    pub toolchains: Toolchains,
+    /// When it ends by itself.
+    pub lifetime: Lifetime,
+}
+
+/// A living sandbox as it is now: one document of `list` and `show`.
+#[derive(Clone, Debug, Serialize)]
+pub struct SandboxStatus {
+    /// Its id.
+    pub sandbox: SandboxId,
+    /// Its name.
+    pub name: Option<SandboxName>,
+    /// Its state.
+    pub state: SandboxState,
+    /// Why it ended by itself, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<EndedAt>,
+    /// The backend that made it.
+    pub backend: String,
+    /// Its image.
+    pub image: String,
+    /// Its project.
+    pub project: Option<String>,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it ends at the latest.
+    pub expires_at: Option<Timestamp>,
+    /// After how long without use it ends, milliseconds.
+    pub idle_timeout_ms: Option<u64>,
+    /// The caller's labels.
+    pub labels: BTreeMap<String, String>,
+    /// How it was made.
+    #[serde(skip)]
+    pub record: Arc<SandboxRecord>,
+}
+
+/// Why and when a sandbox ended by itself.
+#[derive(Clone, Debug, Serialize)]
+pub struct EndedAt {
+    /// Why.
+    pub reason: glovebox_core::EndReason,
+    /// When.
+    pub at: Timestamp,
+}
+
+impl Engine {
+    /// Makes a sandbox that stays when this process is gone, until it is destroyed or its lifetime is over.
+    pub async fn create_living(&self, new: NewSandbox) -> Result<Sandbox> {
+        self.remove_abandoned().await;
+        let NewSandbox { name, labels, mut env, mut spec, toolchains, lifetime } = new;
+        if !toolchains.is_empty() {
+            spec.mounts.extend(toolchains.mounts()?);
+            let usual = self.environment().iter().find(|(name, _)| name == "PATH").map_or("", |(_, path)| path);
+            env.entry("PATH".to_owned()).or_insert_with(|| toolchains.search_path(usual));
+        }
+        make_absolute(&mut spec)?;
+        let (id, registry, created_at) = (SandboxId::new(), self.registry(), Timestamp::now());
+        let _hold = registry.begin(id, name.as_ref())?;
+        spec.living = Some(Living { store: absolute(registry.store(id))?, lifetime, created_at });
+        let backend = self.backend().name().to_owned();
+        let record = Arc::new(SandboxRecord { sandbox: id, name, backend, labels, env, spec, created_at });
+        let made = match self.bring_up(&record).await {
+            Ok(sandbox) => registry.commit(&record).map(|()| sandbox),
+            Err(error) => Err(error),
+        };
+        if made.is_err() {
+            let _ = self.backend().destroy(id).await;
+            let _ = self.backend().remove_store(&registry.store(id)).await;
+            let _ = registry.remove(id, record.name.as_ref());
+        }
+        made
+    }
+
+    /// Takes hold of a living sandbox by its id, the beginning of its id, or its name.
+    pub async fn open(&self, text: &str) -> Result<Sandbox> {
+        let record = Arc::new(self.registry().read(self.registry().find(text)?)?);
+        if self.backend().state(record.sandbox).await? == SandboxState::Paused {
+            let message = format!("the sandbox {} is paused", record.sandbox);
+            return Err(
+                Error::new(ErrorCode::WrongState, message).hint(format!("glovebox resume {text} lets it go on"))
+            );
+        }
+        self.open_record(record).await
+    }
+
+    async fn open_record(&self, record: Arc<SandboxRecord>) -> Result<Sandbox> {
+        let id = record.sandbox;
+        self.check_backend(&record)?;
+        if let Some(ended) = self.registry().ended(id) {
+            return Err(Error::new(ErrorCode::WrongState, format!("the sandbox {id} is gone: {:?}", ended.reason)));
+        }
+        let created = self.backend().open(id, &record.spec).await?;
+        let guard = Arc::new(Guard::living(self.backend().clone(), id));
+        let channel = Channel::open(self.backend().connect(id).await?).await?;
+        Ok(self.living_sandbox(guard, channel, created, record))
+    }
+
+    /// All living sandboxes of the data folder, the oldest first.
+    pub async fn sandboxes(&self) -> Result<Vec<SandboxStatus>> {
+        let mut all = Vec::new();
+        for id in self.registry().ids() {
+            match self.status_of(id).await {
+                Ok(status) => all.push(status),
+                // It went while the others were looked at.
+                Err(error) if error.code == ErrorCode::SandboxNotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(all)
+    }
+
+    /// One living sandbox as it is now.
+    pub async fn status(&self, text: &str) -> Result<SandboxStatus> {
+        self.status_of(self.registry().find(text)?).await
+    }
+
+    async fn status_of(&self, id: SandboxId) -> Result<SandboxStatus> {
+        let record = self.registry().read(id)?;
+        let ended = self.registry().ended(id).map(|ended| EndedAt { reason: ended.reason, at: ended.at() });
+        let state = match ended {
+            Some(_) => SandboxState::Gone,
+            None => self.backend().state(id).await?,
+        };
+        let lifetime = record.spec.living.as_ref().map(|living| living.lifetime).unwrap_or_default();
+        Ok(SandboxStatus {
+            sandbox: id,
+            name: record.name.clone(),
+            state,
+            ended,
+            backend: record.backend.clone(),
+            image: "host".into(),
+            project: None,
+            created_at: record.created_at,
+            expires_at: lifetime.expires_at(record.created_at),
+            idle_timeout_ms: lifetime.idle.map(|idle| idle.as_millis() as u64),
+            labels: record.labels.clone(),
+            record: Arc::new(record),
+        })
+    }
+
+    /// Ends all processes of a sandbox and keeps its files. One that is stopped stays so.
+    pub async fn stop(&self, text: &str) -> Result<SandboxId> {
+        let (record, _hold) = self.take(text).await?;
+        self.end_processes(&record).await?;
+        Ok(record.sandbox)
+    }
+
+    /// Starts a stopped sandbox again, with its files. One that is ready stays so.
+    pub async fn restart(&self, text: &str) -> Result<Sandbox> {
+        let (record, _hold) = self.take(text).await?;
+        match self.backend().state(record.sandbox).await? {
+            SandboxState::Stopped => self.bring_up(&record).await,
+            _ => self.open_record(record).await,
+        }
+    }
+
+    /// Ends all processes of a sandbox, cleans its working directory, outputs and home, and starts it again.
+    pub async fn reset(&self, text: &str) -> Result<Sandbox> {
+        let (record, _hold) = self.take(text).await?;
+        self.end_processes(&record).await?;
+        let store = self.registry().store(record.sandbox);
+        self.backend().remove_store(&store).await?;
+        self.registry().make_store(record.sandbox)?;
+        self.bring_up(&record).await
+    }
+
+    /// Freezes all processes of a sandbox.
+    pub async fn pause(&self, text: &str) -> Result<SandboxId> {
+        let (record, _hold) = self.take(text).await?;
+        let sandbox = self.open_record(record).await?;
+        self.backend().pause(sandbox.id()).await?;
+        Ok(sandbox.id())
+    }
+
+    /// Lets the processes of a paused sandbox go on.
+    pub async fn resume(&self, text: &str) -> Result<SandboxId> {
+        let (record, _hold) = self.take(text).await?;
+        let sandbox = self.open_record(record).await?;
+        self.backend().resume(sandbox.id()).await?;
+        Ok(sandbox.id())
+    }
+
+    /// Ends a sandbox and removes all of it.
+    pub async fn destroy(&self, text: &str) -> Result<SandboxId> {
+        let id = self.registry().find(text)?;
+        let _hold = self.hold(id).await?;
+        let record = self.registry().read(id)?;
+        self.check_backend(&record)?;
+        self.end_processes(&record).await?;
+        // From here on it is no sandbox any more; what is cut short below is finished by the next start.
+        self.registry().forget(id)?;
+        self.backend().remove_store(&self.registry().store(id)).await?;
+        self.registry().remove(id, record.name.as_ref())?;
+        Ok(id)
+    }
+
+    /// Removes what is left of sandboxes whose making or removing was cut short.
+    async fn remove_abandoned(&self) {
+        for id in self.registry().abandoned() {
+            // What cannot be removed now is found again by the next start.
+            if self.backend().remove_store(&self.registry().store(id)).await.is_ok() {
+                let _ = self.registry().remove(id, None);
+            }
+        }
+    }
+
+    /// Reads what a sandbox is, under its lock.
+    async fn take(&self, text: &str) -> Result<(Arc<SandboxRecord>, Hold)> {
+        let id = self.registry().find(text)?;
+        let hold = self.hold(id).await?;
+        let record = self.registry().read(id)?;
+        self.check_backend(&record)?;
+        if self.registry().ended(id).is_some() {
+            return Err(Error::new(ErrorCode::WrongState, format!("the sandbox {id} is gone")));
+        }
+        Ok((Arc::new(record), hold))
+    }
+
+    async fn hold(&self, id: SandboxId) -> Result<Hold> {
+        let registry = self.registry();
+        let waiting = tokio::task::spawn_blocking(move || registry.hold(id)).await;
+        waiting.map_err(|error| Error::new(ErrorCode::Internal, "waiting for a sandbox failed").because(error))?
+    }
+
+    fn check_backend(&self, record: &SandboxRecord) -> Result<()> {
+        let (own, theirs) = (self.backend().name(), &record.backend);
+        if own == theirs {
+            return Ok(());
+        }
+        let message = format!("the sandbox {} belongs to the backend {theirs}", record.sandbox);
+        Err(Error::new(ErrorCode::WrongState, message).hint(format!("add --backend {theirs}")))
+    }
+
+    /// Makes the sandbox of a record.
+    async fn bring_up(&self, record: &Arc<SandboxRecord>) -> Result<Sandbox> {
+        let id = record.sandbox;
+        self.backend().create(id, &record.spec).await?;
+        let made = async {
+            let created = self.backend().ready(id).await?;
+            let channel = Channel::open(self.backend().connect(id).await?).await?;
+            Ok::<_, Error>((created, channel))
+        };
+        match made.await {
+            Ok((created, channel)) => {
+                let guard = Arc::new(Guard::living(self.backend().clone(), id));
+                Ok(self.living_sandbox(guard, channel, created, record.clone()))
+            }
+            Err(error) => {
+                // The first failure is the one that explains.
+                let _ = self.backend().destroy(id).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn end_processes(&self, record: &SandboxRecord) -> Result<()> {
+        let id = record.sandbox;
+        if self.backend().state(id).await? == SandboxState::Stopped {
+            return Ok(());
+        }
+        match self.backend().open(id, &record.spec).await {
+            Ok(_) => self.backend().destroy(id).await.map(drop),
+            // It ended by itself in between.
+            Err(error) if error.code == ErrorCode::WrongState => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn registry(&self) -> Registry {
+        Registry::below(self.data_dir())
+    }
+}
+
+/// Paths of the host must mean the same wherever the sandbox is started from.
+fn make_absolute(spec: &mut SandboxSpec) -> Result<()> {
+    if let Some(workspace) = &mut spec.workspace {
+        workspace.source = absolute(std::mem::take(&mut workspace.source))?;
+    }
+    for mount in &mut spec.mounts {
+        mount.source = absolute(std::mem::take(&mut mount.source))?;
+    }
+    Ok(())
+}
+
+fn absolute(path: PathBuf) -> Result<PathBuf> {
+    std::path::absolute(&path).map_err(|error| {
+        Error::new(ErrorCode::FileNotFound, format!("{} cannot be used", path.display())).because(error)
+    })
+}

@@ -1,0 +1,312 @@
+//! The living sandboxes of a data folder: what each is, under which name, and who is changing it.
+//!
+//! `DATA/sandboxes/ID/` holds `sandbox.json`, which is written once and whole; `files/`, the store; `lock`, held by whoever
+//! makes, starts, stops or removes the sandbox; and `ended.json`, when it ended by itself. A folder without `sandbox.json`
+//! whose lock is free was left by somebody who died while making it. `DATA/sandboxes/names/NAME` holds the id of the sandbox
+//! with that name.
+
+use std::{
+    fs,
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use glovebox_core::{EndReason, Error, ErrorCode, Result, SandboxId, SandboxName, SandboxRecord};
+use jiff::Timestamp;
+use rustix::fs::{FlockOperation, flock};
+use serde::Deserialize;
+
+/// Looks at and changes the sandboxes of one data folder.
+#[derive(Clone, Debug)]
+pub(crate) struct Registry {
+    folder: PathBuf,
+}
+
+/// The right to change a sandbox. Others wait until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    _lock: fs::File,
+}
+
+/// Why and when a sandbox ended by itself.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Ended {
+    pub(crate) reason: EndReason,
+    at_ms: i64,
+}
+
+impl Ended {
+    pub(crate) fn at(&self) -> Timestamp {
+        Timestamp::from_millisecond(self.at_ms).unwrap_or_default()
+    }
+}
+
+impl Registry {
+    /// That of a data folder.
+    pub(crate) fn below(data_dir: &Path) -> Self {
+        Registry { folder: data_dir.join("sandboxes") }
+    }
+
+    fn place(&self, id: SandboxId) -> PathBuf {
+        self.folder.join(id.to_string())
+    }
+
+    /// Where the files of a sandbox are.
+    pub(crate) fn store(&self, id: SandboxId) -> PathBuf {
+        self.place(id).join("files")
+    }
+
+    /// Makes the folder of a new sandbox.
+    pub(crate) fn begin(&self, id: SandboxId, name: Option<&SandboxName>) -> Result<Hold> {
+        make_folder(&self.folder.join("names")).map_err(failed)?;
+        make_folder(&self.place(id)).map_err(failed)?;
+        let hold = self.hold(id)?;
+        self.make_store(id)?;
+        if let Some(name) = name {
+            self.take_name(name, id).inspect_err(|_| drop(self.remove(id, None)))?;
+        }
+        Ok(hold)
+    }
+
+    /// Makes an empty folder for the files of a sandbox.
+    pub(crate) fn make_store(&self, id: SandboxId) -> Result<()> {
+        make_folder(&self.store(id)).map_err(failed)
+    }
+
+    /// Waits for the right to change a sandbox.
+    pub(crate) fn hold(&self, id: SandboxId) -> Result<Hold> {
+        let lock = self.open_lock(id).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => not_found(&id.to_string()),
+            _ => failed(error),
+        })?;
+        flock(&lock, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
+        Ok(Hold { _lock: lock })
+    }
+
+    fn open_lock(&self, id: SandboxId) -> io::Result<fs::File> {
+        fs::File::options().create(true).truncate(false).write(true).mode(0o600).open(self.place(id).join("lock"))
+    }
+
+    /// Writes down what a sandbox is, now that it is one.
+    pub(crate) fn commit(&self, record: &SandboxRecord) -> Result<()> {
+        let place = self.place(record.sandbox);
+        let text = serde_json::to_vec_pretty(record).map_err(|error| failed(error.into()))?;
+        let write = || -> io::Result<()> {
+            let new = place.join("sandbox.json.new");
+            let mut file = fs::File::options().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
+            file.write_all(&text)?;
+            // After a crash of the host a sandbox is there or it is not.
+            file.sync_all()?;
+            fs::rename(new, place.join("sandbox.json"))
+        };
+        write().map_err(failed)
+    }
+
+    /// What a sandbox is.
+    pub(crate) fn read(&self, id: SandboxId) -> Result<SandboxRecord> {
+        let path = self.place(id).join("sandbox.json");
+        let text = fs::read(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => not_found(&id.to_string()),
+            _ => failed(error),
+        })?;
+        serde_json::from_slice(&text).map_err(|error| {
+            Error::new(
+                ErrorCode::HostIo,
+                format!("the record of {id} cannot be read; was it written by a newer version?"),
+            )
+            .because(error)
+        })
+    }
+
+    /// Why a sandbox ended by itself, if it did.
+    pub(crate) fn ended(&self, id: SandboxId) -> Option<Ended> {
+        serde_json::from_slice(&fs::read(self.place(id).join("ended.json")).ok()?).ok()
+    }
+
+    /// The ids of all sandboxes, the oldest first.
+    pub(crate) fn ids(&self) -> Vec<SandboxId> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let mut ids: Vec<SandboxId> = entries
+            .filter(|entry| entry.path().join("sandbox.json").exists())
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .collect();
+        ids.sort();
+        ids
+    }
+
+    /// The sandbox that a name, an id, or the beginning of an id stands for.
+    pub(crate) fn find(&self, text: &str) -> Result<SandboxId> {
+        if let Ok(id) = text.parse::<SandboxId>() {
+            return self.place(id).join("sandbox.json").exists().then_some(id).ok_or_else(|| not_found(text));
+        }
+        if let Ok(name) = SandboxName::parse(text)
+            && let Some(id) = self.named(&name)
+        {
+            return Ok(id);
+        }
+        let wanted = text.strip_prefix("sb_").unwrap_or(text).to_ascii_uppercase();
+        let fits = |id: &SandboxId| id.to_string()[3..].starts_with(&wanted) && wanted.len() >= 4;
+        let mut found = self.ids().into_iter().filter(fits);
+        match (found.next(), found.next()) {
+            (Some(id), None) => Ok(id),
+            (Some(_), Some(_)) => {
+                Err(Error::new(ErrorCode::AmbiguousId, format!("{text} stands for several sandboxes"))
+                    .hint("give more of the id"))
+            }
+            (None, _) => Err(not_found(text)),
+        }
+    }
+
+    fn named(&self, name: &SandboxName) -> Option<SandboxId> {
+        let id = fs::read_to_string(self.folder.join("names").join(name.as_str())).ok()?.parse().ok()?;
+        self.place(id).join("sandbox.json").exists().then_some(id)
+    }
+
+    fn take_name(&self, name: &SandboxName, id: SandboxId) -> Result<()> {
+        let path = self.folder.join("names").join(name.as_str());
+        for _ in 0..2 {
+            match fs::File::options().create_new(true).write(true).mode(0o600).open(&path) {
+                Ok(mut file) => return file.write_all(id.to_string().as_bytes()).map_err(failed),
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+                Err(_) => {}
+            }
+            let owner = fs::read_to_string(&path).ok().and_then(|text| text.parse::<SandboxId>().ok());
+            if owner.is_some_and(|owner| !self.is_abandoned(owner)) {
+                return Err(Error::new(ErrorCode::NameTaken, format!("another sandbox has the name {name}"))
+                    .hint(format!("glovebox destroy {name} removes it")));
+            }
+            // Whoever had it died before it had a sandbox.
+            fs::remove_file(&path).map_err(failed)?;
+        }
+        Err(Error::new(ErrorCode::NameTaken, format!("somebody else is taking the name {name}")))
+    }
+
+    /// Whether a folder was left by somebody who died while making the sandbox, or while removing it.
+    fn is_abandoned(&self, id: SandboxId) -> bool {
+        if self.place(id).join("sandbox.json").exists() {
+            return false;
+        }
+        match fs::File::options().write(true).open(self.place(id).join("lock")) {
+            Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok(),
+            Err(_) => true,
+        }
+    }
+
+    /// The sandboxes whose making or removing was cut short.
+    pub(crate) fn abandoned(&self) -> Vec<SandboxId> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        ids.filter(|id| self.is_abandoned(*id)).collect()
+    }
+
+    /// Says that a sandbox is no more, before its files go.
+    pub(crate) fn forget(&self, id: SandboxId) -> Result<()> {
+        match fs::remove_file(self.place(id).join("sandbox.json")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes what is left of a sandbox whose files are gone.
+    pub(crate) fn remove(&self, id: SandboxId, name: Option<&SandboxName>) -> Result<()> {
+        self.forget(id)?;
+        if let Some(name) = name {
+            let path = self.folder.join("names").join(name.as_str());
+            if fs::read_to_string(&path).is_ok_and(|owner| owner == id.to_string()) {
+                let _ = fs::remove_file(path);
+            }
+        }
+        let place = self.place(id);
+        let _ = fs::remove_dir(self.store(id));
+        for file in ["ended.json", "sandbox.json.new", "lock"] {
+            let _ = fs::remove_file(place.join(file));
+        }
+        match fs::remove_dir(place) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn make_folder(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn not_found(text: &str) -> Error {
+    Error::new(ErrorCode::SandboxNotFound, format!("there is no sandbox {text}"))
+        .hint("glovebox list shows the sandboxes there are")
+}
+
+fn failed(error: io::Error) -> Error {
+    Error::new(ErrorCode::HostIo, "the folder of sandboxes cannot be used").because(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use glovebox_core::SandboxSpec;
+
+    fn registry() -> (tempfile::TempDir, Registry) {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = Registry::below(folder.path());
+        (folder, registry)
+    }
+
+    fn record(id: SandboxId, name: Option<&str>) -> SandboxRecord {
+        SandboxRecord {
+            sandbox: id,
+            name: name.map(|name| SandboxName::parse(name).unwrap()),
+            backend: "native".into(),
+            labels: Default::default(),
+            env: Default::default(),
+            spec: SandboxSpec::default(),
+            created_at: Timestamp::now(),
+        }
+    }
+
+    fn made(registry: &Registry, name: Option<&str>) -> SandboxId {
+        let id = SandboxId::new();
+        let record = record(id, name);
+        let _hold = registry.begin(id, record.name.as_ref()).unwrap();
+        registry.commit(&record).unwrap();
+        id
+    }
+
+    #[test]
+    fn a_sandbox_is_found_by_its_id_its_name_and_the_beginning_of_its_id() {
+        let (_folder, registry) = registry();
+        let id = made(&registry, Some("box"));
+        let text = id.to_string();
+        for way in [text.as_str(), "box", &text[..20], &text[3..20].to_lowercase()] {
+            assert_eq!(registry.find(way).unwrap(), id, "{way}");
+        }
+        assert_eq!(registry.find("other").unwrap_err().code, ErrorCode::SandboxNotFound);
+        made(&registry, None);
+        assert_eq!(registry.find(&text[..8]).unwrap_err().code, ErrorCode::AmbiguousId);
+    }
+
+    #[test]
+    fn a_name_is_given_once_and_free_again_when_its_sandbox_is_gone() {
+        let (_folder, registry) = registry();
+        let id = made(&registry, Some("box"));
+        let name = SandboxName::parse("box").unwrap();
+        assert_eq!(registry.begin(SandboxId::new(), Some(&name)).unwrap_err().code, ErrorCode::NameTaken);
+        assert_eq!(registry.ids(), [id]);
+        registry.remove(id, Some(&name)).unwrap();
+        made(&registry, Some("box"));
+    }
+
+    #[test]
+    fn what_was_left_half_made_is_no_sandbox_and_holds_no_name() {
+        let (_folder, registry) = registry();
+        let (id, name) = (SandboxId::new(), SandboxName::parse("box").unwrap());
+        let hold = registry.begin(id, Some(&name)).unwrap();
+        assert!(registry.abandoned().is_empty(), "its maker lives");
+        assert_eq!(registry.begin(SandboxId::new(), Some(&name)).unwrap_err().code, ErrorCode::NameTaken);
+        drop(hold);
+        assert_eq!(registry.abandoned(), [id]);
+        assert!(registry.ids().is_empty());
+        made(&registry, Some("box"));
+    }
+}

@@ -1,0 +1,180 @@
+//! Living sandboxes, as their users reach them: through the keeper, whoever that is.
+
+use std::{io, path::Path, path::PathBuf, sync::Arc};
+
+use glovebox_core::{Created, Error, ErrorCode, LimitKind, Result, SandboxId, SandboxSpec, SandboxState};
+
+use super::{
+    Held, NativeBackend, answer, gone, host_io,
+    planning::{limits_in_force, make_plan},
+    send_order, unavailable,
+};
+use crate::{
+    changes::Layers,
+    living::{Door, LivingFolder},
+    owner::RuntimeFolder,
+    plan::{Answer, Order, Outgrown},
+    wire,
+};
+
+/// How often a keeper is looked for that may just have ended.
+const ATTEMPTS: usize = 3;
+
+impl NativeBackend {
+    /// A backend for work with living sandboxes only: it makes none, so it needs no launcher, and is ready at once. Where a
+    /// sandbox has lost its keeper, `program` is started with the words `__keep ID`; it must call
+    /// [`NativeBackend::start`] and [`NativeBackend::keep`].
+    pub fn without_launcher(program: impl Into<PathBuf>) -> Self {
+        NativeBackend {
+            launcher: None,
+            program: Some(program.into()),
+            cgroups: Default::default(),
+            sandboxes: Default::default(),
+        }
+    }
+
+    /// Has the launcher of this process keep a living sandbox that lost its keeper. The launcher then stays for it when this
+    /// process ends.
+    pub fn keep(&self, id: SandboxId) -> Result<()> {
+        let asked = self.order(&Order::Adopt { id }, None)?;
+        match wire::receive::<Answer>(&asked).map_err(host_io)? {
+            Some((Answer::Done, _)) => Ok(()),
+            Some((Answer::Failed(failure), _)) => Err(failure.into_error()),
+            _ => Err(gone(id)),
+        }
+    }
+
+    /// Takes hold of a living sandbox, and sees to it that somebody keeps it.
+    pub(super) async fn open_living(&self, id: SandboxId, spec: &SandboxSpec) -> Result<Created> {
+        let folder = LivingFolder::of(&RuntimeFolder::of_caller(), id);
+        if let Some(created) = self.hold_once_more(&folder) {
+            return Ok(created);
+        }
+        let (plan, lowered) = make_plan(spec)?;
+        let layers = Arc::new(Layers::of(&plan)?);
+        let limits = limits_in_force(spec, &plan, lowered);
+        let (keeper, answer) = self.ask_keeper(&folder).await?;
+        let held = Held {
+            living: Some(folder),
+            users: 1,
+            keeper,
+            channel: None,
+            answer: Some(answer),
+            limits,
+            required: Vec::new(),
+            layers,
+            made: None,
+            created: None,
+        };
+        self.held().insert(id, held);
+        glovebox_core::Backend::ready(self, id).await
+    }
+
+    /// Another hold on a sandbox that this process has hold of already, if its guest still lives.
+    fn hold_once_more(&self, folder: &LivingFolder) -> Option<Created> {
+        folder.guest()?;
+        let mut all = self.held();
+        let held = all.get_mut(&folder.id)?;
+        let created = held.created.clone()?;
+        held.users += 1;
+        Some(created)
+    }
+
+    /// Asks whoever keeps a sandbox for what there is of it, and starts a keeper where there is none.
+    async fn ask_keeper(&self, folder: &LivingFolder) -> Result<(Option<std::os::fd::OwnedFd>, std::os::fd::OwnedFd)> {
+        let id = folder.id;
+        let mut why = io::Error::from(io::ErrorKind::NotFound);
+        for _ in 0..ATTEMPTS {
+            if folder.guest().is_none() {
+                return Err(Error::new(ErrorCode::WrongState, format!("the sandbox {id} is stopped"))
+                    .hint(format!("glovebox start {id} starts it again, with its files")));
+            }
+            if !folder.is_kept() {
+                self.find_keeper(id).await?;
+            }
+            match folder.connect(Door::Keeper) {
+                Ok(keeper) => {
+                    let asked = send_order(&keeper, &Order::Open { id }, None)?;
+                    return Ok((Some(keeper), asked));
+                }
+                // It ended in between; the next round looks again.
+                Err(error) => why = error,
+            }
+        }
+        Err(gone(id).because(why))
+    }
+
+    /// Gives a sandbox a keeper.
+    async fn find_keeper(&self, id: SandboxId) -> Result<()> {
+        if self.launcher.is_some() {
+            let asked = self.order(&Order::Adopt { id }, None)?;
+            return match answer(asked).await? {
+                (Answer::Done, _) => Ok(()),
+                (Answer::Failed(failure), _) => Err(failure.into_error()),
+                _ => Err(gone(id)),
+            };
+        }
+        let program = self.program.clone().ok_or_else(|| unavailable("this process has no launcher"))?;
+        let run = move || std::process::Command::new(program).args(["__keep", &id.to_string()]).output();
+        let ran =
+            tokio::task::spawn_blocking(run).await.map_err(io::Error::other).and_then(|ran| ran).map_err(host_io)?;
+        match ran.status.success() {
+            true => Ok(()),
+            false => Err(Error::new(
+                ErrorCode::SandboxLost,
+                format!("nobody keeps the sandbox {id}, and no keeper could be started"),
+            )
+            .because(io::Error::other(String::from_utf8_lossy(&ran.stderr).trim().to_owned()))),
+        }
+    }
+
+    /// In which state a living sandbox is.
+    pub(super) fn look_at_state(&self, id: SandboxId) -> Result<SandboxState> {
+        let folder = LivingFolder::of(&RuntimeFolder::of_caller(), id);
+        Ok(match folder.guest() {
+            None => SandboxState::Stopped,
+            Some((_, record)) if record.present.is_none() => SandboxState::Creating,
+            Some((_, record)) if self.cgroups()?.named_living(&record.group).is_frozen() => SandboxState::Paused,
+            Some(_) => SandboxState::Ready,
+        })
+    }
+
+    /// Freezes the commands of a sandbox that this process holds, or lets them go on.
+    pub(super) async fn freeze(&self, id: SandboxId, frozen: bool) -> Result<()> {
+        if !self.cgroups()?.can_freeze() {
+            return Err(Error::new(
+                ErrorCode::NotSupported,
+                "pausing needs control groups, and this user has none here",
+            )
+            .hint("glovebox doctor says how to get them"));
+        }
+        match answer(self.order_keeper(id, &Order::Freeze { id, frozen })?).await? {
+            (Answer::Done, _) => Ok(()),
+            (Answer::Failed(failure), _) => Err(failure.into_error()),
+            _ => Err(gone(id)),
+        }
+    }
+
+    /// Waits until a living sandbox has outgrown its disk limit.
+    pub(super) async fn watched_disk(&self, id: SandboxId) -> LimitKind {
+        let asked = self.order_keeper(id, &Order::WatchDisk { id });
+        if let Ok(asked) = asked
+            && let Ok((Answer::Outgrown(what), _)) = answer(asked).await
+        {
+            return match what {
+                Outgrown::Bytes => LimitKind::Disk,
+                Outgrown::Files => LimitKind::Inodes,
+            };
+        }
+        std::future::pending().await
+    }
+
+    /// Has the launcher remove the files of a sandbox: an ordinary user's may belong to ids that are theirs only there.
+    pub(super) async fn remove_files(&self, store: &Path) -> Result<()> {
+        match answer(self.order(&Order::RemoveStore { store: store.to_owned() }, None)?).await? {
+            (Answer::Done, _) => Ok(()),
+            (Answer::Failed(failure), _) => Err(failure.into_error()),
+            _ => Err(unavailable("the launcher answered another question")),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! From the checked description of a sandbox to what the launcher needs, and what is in force then.
+
+use std::{collections::BTreeMap, fs, io, path::Path};
+
+use glovebox_core::{
+    Access, Enforcement, Error, ErrorCode, LimitKind, LimitsInForce, Living, Network, Result, SandboxSpec, WORKING_DIR,
+    WorkspaceMode,
+};
+
+use crate::{
+    cgroup::HeldByGroups,
+    plan::{Plan, PlannedLife, PlannedMount},
+    wire,
+};
+
+/// Turns a spec into what the launcher needs. Limits above what the host has are lowered, and named.
+pub(super) fn make_plan(spec: &SandboxSpec) -> Result<(Plan, Vec<LimitKind>)> {
+    let limits = &spec.limits;
+    let mut lowered = Vec::new();
+    let mut lower = |kind, wanted: u64, there: u64| {
+        if wanted > there {
+            lowered.push(kind);
+        }
+        wanted.min(there)
+    };
+    let info = rustix::system::sysinfo();
+    let total = info.totalram as u64 * u64::from(info.mem_unit);
+    let cpus = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count().max(1)) as f64;
+    let open_files = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let plan = Plan {
+        memory: lower(LimitKind::Memory, limits.memory, total),
+        pids: limits.pids,
+        cpus: limits.cpus.min(cpus),
+        // What lives in memory cannot be more than there is of it.
+        disk: if spec.living.is_some() { limits.disk } else { lower(LimitKind::Disk, limits.disk, total) },
+        inodes: limits.inodes,
+        open_files: lower(LimitKind::OpenFiles, limits.open_files, open_files),
+        host_network: spec.network == Network::Full,
+        workspace: spec.workspace.as_ref().map(plan_workspace).transpose()?,
+        workspace_overlay: spec.workspace.as_ref().is_some_and(|w| w.mode == WorkspaceMode::Overlay),
+        mounts: spec.mounts.iter().map(plan_mount).collect::<Result<_>>()?,
+        uid: spec.user.uid,
+        gid: spec.user.gid,
+        living: spec.living.as_ref().map(plan_life),
+    };
+    if limits.cpus > cpus {
+        lowered.push(LimitKind::Cpus);
+    }
+    if plan.mounts.len() > wire::MOST_DESCRIPTORS / 2 {
+        return Err(Error::new(ErrorCode::InvalidMount, "there are more mounts than the 64 that a sandbox takes"));
+    }
+    Ok((plan, lowered))
+}
+
+fn plan_life(living: &Living) -> PlannedLife {
+    PlannedLife {
+        store: living.store.clone(),
+        idle_ms: living.lifetime.idle.map(|idle| idle.as_millis() as u64),
+        expires_ms: living.lifetime.expires_at(living.created_at).map(|at| at.as_millisecond()),
+    }
+}
+
+fn plan_workspace(workspace: &glovebox_core::Workspace) -> Result<PlannedMount> {
+    let source = host_path(&workspace.source)?;
+    if !Path::new(&source).is_dir() {
+        let message = format!("the workspace {} is not a directory", workspace.source.display());
+        return Err(Error::new(ErrorCode::NotADirectory, message));
+    }
+    let read_only = workspace.mode == WorkspaceMode::ReadOnly;
+    Ok(PlannedMount { source, target: WORKING_DIR.into(), read_only })
+}
+
+fn plan_mount(mount: &glovebox_core::Mount) -> Result<PlannedMount> {
+    let source = host_path(&mount.source)?;
+    Ok(PlannedMount { source, target: mount.target.as_str().into(), read_only: mount.access == Access::ReadOnly })
+}
+
+/// The absolute form of a path that the caller named on the host.
+fn host_path(path: &Path) -> Result<String> {
+    let absolute = fs::canonicalize(path).map_err(|error| {
+        let code = match error.kind() {
+            io::ErrorKind::NotFound => ErrorCode::FileNotFound,
+            io::ErrorKind::NotADirectory => ErrorCode::NotADirectory,
+            _ => ErrorCode::FileUnreadable,
+        };
+        Error::new(code, format!("{} cannot be used", path.display())).because(error)
+    })?;
+    absolute
+        .into_os_string()
+        .into_string()
+        .map_err(|path| Error::new(ErrorCode::InvalidMount, format!("{} is not UTF-8", Path::new(&path).display())))
+}
+
+pub(super) fn limits_in_force(spec: &SandboxSpec, plan: &Plan, lowered: Vec<LimitKind>) -> LimitsInForce {
+    let disk = if plan.writes_to_host() { Enforcement::Watched } else { Enforcement::Filesystem };
+    let held = [
+        ("memory", Enforcement::Cgroup),
+        ("cpus", Enforcement::Cgroup),
+        ("pids", Enforcement::Cgroup),
+        ("disk", disk),
+        ("inodes", disk),
+        ("open_files", Enforcement::Rlimit),
+        ("timeout", Enforcement::Timer),
+    ];
+    LimitsInForce {
+        memory_bytes: plan.memory,
+        cpus: plan.cpus,
+        pids: plan.pids,
+        disk_bytes: plan.disk,
+        inodes: plan.inodes,
+        open_files: plan.open_files,
+        timeout_ms: spec.limits.timeout.as_millis() as u64,
+        output_bytes: spec.limits.output,
+        memory_group_bytes: Some(plan.group_memory()),
+        store: if plan.living.is_some() { "folder" } else { "tmpfs" }.into(),
+        lowered,
+        enforcement: held.into_iter().map(|(name, by)| (name.to_owned(), by)).collect::<BTreeMap<_, _>>(),
+    }
+}
+
+/// Says by what the limits are held that groups do not hold.
+pub(super) fn substitute(limits: &mut LimitsInForce, by_groups: HeldByGroups) {
+    let mut put = |name: &str, by: Enforcement| {
+        limits.enforcement.insert(name.to_owned(), by);
+    };
+    if !by_groups.memory {
+        put("memory", Enforcement::Watched);
+        limits.memory_group_bytes = None;
+    }
+    if !by_groups.pids {
+        put("pids", Enforcement::Rlimit);
+    }
+    if !by_groups.cpus {
+        put("cpus", Enforcement::None);
+    }
+}

@@ -1,0 +1,465 @@
+//! Keeping living sandboxes.
+//!
+//! Theory of operation. A launcher that made a living sandbox is its keeper, and stays when its caller is gone. It listens on a
+//! socket in the sandbox's folder, where every command that works with the sandbox asks for what it holds; it ends the sandbox
+//! when its lifetime is over, and removes what is left when the guest ends. It is not in the data path: the guest has a socket of
+//! its own. When it is killed, nothing happens to the sandbox; the next command that meets it has another launcher adopt it.
+//!
+//! Disk. What a living sandbox writes lies on a file system of the host. While somebody runs something in it, or something
+//! runs by itself, a child adds up from time to time what is there. Whoever follows a run is told when it is too much; where
+//! nobody does, the commands are ended here.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    path::Path,
+    time::{Duration, Instant, SystemTime},
+};
+
+use glovebox_core::{EndReason, Layer, SandboxId};
+use glovebox_guest::GuestChannel;
+use rustix::{
+    event::epoll,
+    fs::{Mode, OFlags},
+    net::SocketFlags,
+    process::Pid,
+};
+
+use super::{
+    CLIENT, DISK, KIND_BITS, Launcher,
+    live::{Live, Pending, end, end_commands},
+    making::watch_memory,
+    watch_for,
+};
+use crate::{
+    checks,
+    living::{Door, GROUP_OWNER, Known, LiveRecord, LivingFolder},
+    mounts::Mapped,
+    plan::{Answer, Failure, Order, Outgrown, Plan, step},
+    store,
+    sys::{self, Forked, KillOnDrop},
+    watch::{self, Size},
+    wire,
+};
+
+/// How long a keeper rests between two looks at the disk while something runs.
+const DISK_REST: Duration = Duration::from_millis(250);
+/// How often a keeper looks whether something still runs that nobody follows.
+const BUSY_REST: Duration = Duration::from_secs(2);
+/// A keeper looks at its sandboxes at least so often.
+const LONGEST_REST: Duration = Duration::from_secs(3600);
+/// Who can speak with a keeper at one time.
+const MOST_CLIENTS: usize = 512;
+
+/// Somebody who speaks with the keeper, or waits for a word of it.
+pub(super) struct Client {
+    socket: OwnedFd,
+    /// The number of the sandbox of which it waits to hear that the disk limit is passed.
+    waits_for: Option<u64>,
+}
+
+/// What a keeper holds of a living sandbox, besides what every launcher holds.
+pub(super) struct Kept {
+    folder: LivingFolder,
+    _lock: OwnedFd,
+    door: OwnedFd,
+    record: LiveRecord,
+    ended: Option<EndReason>,
+    disk: Disk,
+    /// When to look at its life and its disk again.
+    due: Instant,
+}
+
+impl Kept {
+    /// The socket on which others ask.
+    pub(super) fn door(&self) -> &OwnedFd {
+        &self.door
+    }
+
+    /// Writes down which layers were found.
+    pub(super) fn note_layers(&mut self, present: &[Layer]) -> io::Result<()> {
+        self.record.present = Some(present.to_vec());
+        self.folder.write(&self.record)
+    }
+
+    /// Removes what is left of a sandbox whose guest has ended. Its files stay, unless its lifetime is over.
+    pub(super) fn end(self) {
+        if let (Some(reason), Some(life)) = (self.ended, &self.record.plan.living) {
+            // What cannot be removed now is removed with the rest of the sandbox by `gc`.
+            let _ = note_end(&life.store, reason);
+            let _ = store::remove(&life.store);
+        }
+        let _ = self.folder.remove();
+    }
+
+    /// When the sandbox is to end by itself, and why; if not now, how long it is until the next look.
+    fn look_at_life(&self, busy: bool) -> Result<Option<Duration>, EndReason> {
+        let Some(life) = &self.record.plan.living else { return Ok(None) };
+        let left = life.expires_ms.map(|expires| expires.saturating_sub(now_ms()));
+        if left.is_some_and(|left| left <= 0) {
+            return Err(EndReason::MaxAge);
+        }
+        let left = left.map(|left| Duration::from_millis(left as u64));
+        let idle = life.idle_ms.map(Duration::from_millis).map(|idle| {
+            let unused = self.folder.unused_for().unwrap_or_default();
+            if unused >= idle && busy {
+                // A running process is use.
+                let _ = self.folder.touch();
+                return idle;
+            }
+            idle.saturating_sub(unused)
+        });
+        if idle.is_some_and(|idle| idle.is_zero()) {
+            return Err(EndReason::IdleTimeout);
+        }
+        Ok([left, idle].into_iter().flatten().min())
+    }
+}
+
+/// Leaves a word beside the store of why the sandbox ended.
+fn note_end(store: &Path, reason: EndReason) -> io::Result<()> {
+    let Some(folder) = store.parent() else { return Ok(()) };
+    let note = serde_json::json!({ "reason": reason, "at_ms": now_ms() });
+    std::fs::write(folder.join("ended.json"), note.to_string())
+}
+
+fn now_ms() -> i64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
+}
+
+/// The watch over the disk of one living sandbox.
+struct Disk {
+    /// The store, and the folders of the host that can be written in place.
+    places: Vec<OwnedFd>,
+    most: Size,
+    last: Option<Size>,
+    looking: Option<(OwnedFd, KillOnDrop)>,
+    next: Option<Instant>,
+}
+
+impl Disk {
+    fn of(plan: &Plan, store: &OwnedFd) -> io::Result<Self> {
+        let mut places = watch::open_written(plan)?;
+        // What lies in folders of the host from before does not count.
+        let before = watch::total(&places).unwrap_or_default();
+        places.push(store.try_clone()?);
+        let most =
+            Size { bytes: before.bytes.saturating_add(plan.disk), entries: before.entries.saturating_add(plan.inodes) };
+        Ok(Disk { places, most, last: None, looking: None, next: None })
+    }
+
+    /// Has a child add up what is there, so that the keeper can go on meanwhile.
+    fn begin_look(&mut self) -> io::Result<&OwnedFd> {
+        let (told, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        match sys::fork_with(0)? {
+            Forked::Child => {
+                sys::set_name("glovebox-watch");
+                let mut keep: Vec<_> = self.places.iter().chain([&tell]).map(AsRawFd::as_raw_fd).collect();
+                keep.sort_unstable();
+                if sys::die_with_parent().and_then(|()| sys::close_all_but(&keep)).is_ok() {
+                    // A tree that is too much to look at is too much.
+                    let size = watch::total(&self.places).unwrap_or(Size { bytes: u64::MAX, entries: u64::MAX });
+                    let said = [size.bytes.to_le_bytes(), size.entries.to_le_bytes()].concat();
+                    let _ = rustix::io::write(&tell, &said);
+                }
+                sys::exit_now(0)
+            }
+            Forked::Parent { pidfd, .. } => Ok(&self.looking.insert((told, KillOnDrop::new(pidfd))).0),
+        }
+    }
+
+    /// Hears what the child found. Says what there is too much of, if it also grew: whoever makes room is let.
+    fn end_look(&mut self) -> Option<Outgrown> {
+        let (told, child) = self.looking.take()?;
+        let mut said = [0; 16];
+        let heard = rustix::io::read(&told, &mut said[..]) == Ok(said.len());
+        drop(child.keep());
+        self.next = Some(Instant::now() + DISK_REST);
+        if !heard {
+            return None;
+        }
+        let number = |at: usize| u64::from_le_bytes(said[at..at + 8].try_into().expect("eight bytes"));
+        let now = Size { bytes: number(0), entries: number(8) };
+        let last = self.last.replace(now).unwrap_or_default();
+        if now.bytes > self.most.bytes && now.bytes >= last.bytes {
+            return Some(Outgrown::Bytes);
+        }
+        (now.entries > self.most.entries && now.entries >= last.entries).then_some(Outgrown::Files)
+    }
+}
+
+impl Launcher {
+    /// Begins to make a living sandbox.
+    pub(super) fn create_living(&mut self, id: SandboxId, plan: &Plan, reply: OwnedFd) {
+        let folder = LivingFolder::of(self.owner.folder(), id);
+        let groups = self.cgroups.named_living(&format!("{GROUP_OWNER}.{id}"));
+        let made = step("make the folder of the sandbox", folder.make()).and_then(|lock| {
+            let channel = step("listen for the host", folder.listen(Door::Channel))?;
+            let door = step("listen for commands", folder.listen(Door::Keeper))?;
+            let (live, report, _) = self.launch(id, plan, &groups, GuestChannel::Listening(channel))?;
+            // The guest still dies with this process; who it is must be known before it no longer does.
+            let kept = keep(&folder, plan, &live, lock, door, groups.name());
+            kept.map(|kept| (live, kept, report))
+        });
+        match made {
+            Ok((mut live, kept, report)) => {
+                live.living = Some(kept);
+                live.pending = Some(Pending { report, reply, watch: None });
+                self.register(live);
+            }
+            Err(failure) => {
+                groups.remove_when_empty();
+                let _ = folder.remove();
+                let _ = wire::send(reply, &Answer::Failed(failure), &[]);
+            }
+        }
+    }
+
+    /// Orders about living sandboxes.
+    pub(super) fn obey_for_living(&mut self, order: Order, reply: Option<OwnedFd>) {
+        let Some(reply) = reply else { return };
+        let answer = match order {
+            Order::Adopt { id } => self.adopt(id).map_or_else(Answer::Failed, |()| Answer::Done),
+            Order::Open { id } => return self.tell_of(id, &reply),
+            Order::WatchDisk { id } => return self.wait_for_disk(id, reply),
+            Order::Freeze { id, frozen } => match self.find_living(id) {
+                Some((_, live)) => step("freeze the processes", live.groups.freeze(frozen))
+                    .map_or_else(Answer::Failed, |()| Answer::Done),
+                None => Answer::Failed(not_kept()),
+            },
+            _ => return,
+        };
+        let _ = wire::send(reply, &answer, &[]);
+    }
+
+    fn find_living(&mut self, id: SandboxId) -> Option<(u64, &mut Live)> {
+        let found = self.sandboxes.iter_mut().find(|(_, live)| live.id == id && live.living.is_some() && !live.exited);
+        found.map(|(number, live)| (*number, live))
+    }
+
+    /// Answers with what is held of a sandbox, as when it was made.
+    fn tell_of(&mut self, id: SandboxId, reply: &OwnedFd) {
+        let held = self.cgroups.held();
+        let found = self.find_living(id).and_then(|(_, live)| {
+            let present = live.living.as_ref()?.record.present.clone()?;
+            let (guest_pid, group) = (live.pid.as_raw_nonzero().get(), live.groups.name().to_owned());
+            Some((Answer::Created { held, guest_pid, group, present }, [live.store.as_fd(), live.process.as_fd()]))
+        });
+        let _ = match found {
+            Some((answer, fds)) => wire::send(reply, &answer, &fds),
+            None => wire::send(reply, &Answer::Failed(not_kept()), &[]),
+        };
+    }
+
+    /// Keeps a sandbox that lost its keeper.
+    fn adopt(&mut self, id: SandboxId) -> Result<(), Failure> {
+        if self.find_living(id).is_some() {
+            return Ok(());
+        }
+        let folder = LivingFolder::of(self.owner.folder(), id);
+        let lock = step("take the keeper's lock", folder.take_lock())?;
+        let Some(lock) = lock else { return Ok(()) };
+        let (process, record) = folder.guest().ok_or_else(not_kept)?;
+        let pid = Pid::from_raw(record.guest.pid).ok_or_else(not_kept)?;
+        let plan = record.plan.clone();
+        let life = plan.living.as_ref().ok_or_else(not_kept)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let store = step("open the files", rustix::fs::open(&life.store, flags, Mode::empty()))?;
+        let groups = self.cgroups.named_living(&record.group);
+        let door = step("listen for commands", folder.listen(Door::Keeper))?;
+        let disk = step("look at the disk", Disk::of(&plan, &store))?;
+        let memory = watch_memory(&groups, pid, &plan);
+        let zygote = checks::zygote_of(pid);
+        let mut live = Live {
+            id,
+            pid,
+            process,
+            groups,
+            store,
+            mounts: None,
+            memory,
+            _disk_watch: None,
+            mapped: Mapped::NotAll,
+            host_network: plan.host_network,
+            user: plan.uid,
+            pending: None,
+            exited: false,
+            ending: Vec::new(),
+            zygote: None,
+            destroy: false,
+            living: Some(Kept { folder, _lock: lock, door, record, ended: None, disk, due: Instant::now() }),
+            counted: None,
+        };
+        live.zygote = zygote.and_then(|zygote| super::handle_on(zygote, &live));
+        self.register(live);
+        Ok(())
+    }
+
+    /// The caller is gone: ends what was to end with it, and keeps the rest.
+    pub(super) fn only_keep(&mut self, control: &OwnedFd) {
+        let _ = epoll::delete(&self.events, control);
+        self.only_keeps = true;
+        sys::set_name("glovebox-keeper");
+        let numbers: Vec<u64> = self.sandboxes.keys().copied().collect();
+        for number in numbers {
+            if let Some(live) = self.sandboxes.get_mut(&number).filter(|live| live.living.is_none()) {
+                live.destroy = true;
+                end(live);
+                self.finish_if_over(number);
+            }
+        }
+    }
+
+    /// Lets somebody in who wants to speak with the keeper.
+    pub(super) fn let_in(&mut self, number: u64) {
+        let Some(kept) = self.sandboxes.get(&number).and_then(|live| live.living.as_ref()) else { return };
+        if let Ok(socket) = rustix::net::accept_with(&kept.door, SocketFlags::CLOEXEC) {
+            self.add_client(Client { socket, waits_for: None });
+        }
+    }
+
+    fn add_client(&mut self, client: Client) {
+        if self.clients.len() >= MOST_CLIENTS {
+            return;
+        }
+        let number = self.next;
+        self.next += 1;
+        if watch_for(&self.events, &client.socket, number << KIND_BITS | CLIENT).is_ok() {
+            self.clients.insert(number, client);
+        }
+    }
+
+    /// Hears an order, or that somebody is gone.
+    pub(super) fn hear_client(&mut self, number: u64) {
+        let Some(client) = self.clients.get(&number) else { return };
+        match wire::receive::<Order>(&client.socket) {
+            Ok(Some((order, fds))) if client.waits_for.is_none() => self.obey(order, fds),
+            _ => {
+                let _ = epoll::delete(&self.events, &client.socket);
+                self.clients.remove(&number);
+            }
+        }
+    }
+
+    /// Somebody follows a run in a sandbox, and wants to know when the disk limit is passed.
+    fn wait_for_disk(&mut self, id: SandboxId, reply: OwnedFd) {
+        let Some((number, live)) = self.find_living(id) else { return };
+        if let Some(memory) = &mut live.memory {
+            memory.wake();
+        }
+        if let Some(kept) = &mut live.living {
+            kept.disk.next.get_or_insert_with(Instant::now);
+            kept.due = Instant::now();
+        }
+        self.add_client(Client { socket: reply, waits_for: Some(number) });
+    }
+
+    /// Looks at lifetimes and disks whose time has come. Says how long it is until the next one's.
+    pub(super) fn look_at_lives(&mut self) -> Option<Duration> {
+        let mut soonest: Option<Duration> = None;
+        let now = Instant::now();
+        let numbers: Vec<u64> = self.sandboxes.keys().copied().collect();
+        for number in numbers {
+            let Some(live) = self.sandboxes.get_mut(&number).filter(|live| !live.exited) else { continue };
+            match live.living.as_ref().map(|kept| kept.due.saturating_duration_since(now)) {
+                None => continue,
+                Some(wait) if !wait.is_zero() => {
+                    soonest = Some(soonest.map_or(wait, |soonest| soonest.min(wait)));
+                    continue;
+                }
+                Some(_) => {}
+            }
+            let followed = self.clients.values().any(|client| client.waits_for == Some(number));
+            let busy = live.is_busy();
+            let Some(kept) = &mut live.living else { continue };
+            let until_end = match kept.look_at_life(busy) {
+                Ok(until) => until,
+                Err(reason) if !live.destroy => {
+                    kept.ended = Some(reason);
+                    live.destroy = true;
+                    end(live);
+                    continue;
+                }
+                Err(_) => continue,
+            };
+            let disk = &mut kept.disk;
+            if disk.looking.is_none() && disk.next.is_some_and(|next| next <= now) {
+                disk.next = None;
+                if (followed || busy)
+                    && let Ok(told) = disk.begin_look()
+                {
+                    let _ = watch_for(&self.events, told, number << KIND_BITS | DISK);
+                }
+            }
+            if busy && disk.looking.is_none() && disk.next.is_none() {
+                disk.next = Some(now + BUSY_REST);
+            }
+            let until_disk = disk.next.map(|next| next.saturating_duration_since(now));
+            let wait = [until_end, until_disk].into_iter().flatten().min().unwrap_or(LONGEST_REST);
+            kept.due = now + wait;
+            soonest = Some(soonest.map_or(wait, |soonest| soonest.min(wait)));
+        }
+        soonest
+    }
+
+    /// A look at the disk of a sandbox is done.
+    pub(super) fn disk_was_looked_at(&mut self, number: u64) {
+        let Some(live) = self.sandboxes.get_mut(&number) else { return };
+        let Some(kept) = &mut live.living else { return };
+        if let Some((told, _)) = &kept.disk.looking {
+            let _ = epoll::delete(&self.events, told);
+        }
+        kept.due = Instant::now();
+        let Some(outgrown) = kept.disk.end_look() else { return };
+        let mut told = false;
+        for client in self.clients.values().filter(|client| client.waits_for == Some(number)) {
+            told |= wire::send(&client.socket, &Answer::Outgrown(outgrown), &[]).is_ok();
+        }
+        if !told {
+            end_commands(live);
+        }
+    }
+}
+
+/// Removes the files of a sandbox, in a child: how long it takes is up to what ran inside.
+pub(super) fn remove_store(store: &Path, reply: Option<&OwnedFd>) {
+    let remove = || {
+        let removed = step("remove the files", store::remove(store));
+        let answer = removed.map_or_else(Answer::Failed, |()| Answer::Done);
+        let _ = reply.map(|reply| wire::send(reply, &answer, &[]));
+    };
+    match sys::fork_with(0) {
+        Ok(Forked::Child) => {
+            remove();
+            sys::exit_now(0)
+        }
+        Ok(Forked::Parent { .. }) => {}
+        Err(_) => remove(),
+    }
+}
+
+/// Begins to keep a sandbox that is being made.
+fn keep(
+    folder: &LivingFolder,
+    plan: &Plan,
+    live: &Live,
+    lock: OwnedFd,
+    door: OwnedFd,
+    group: &str,
+) -> Result<Kept, Failure> {
+    let kept = || -> io::Result<Kept> {
+        let record =
+            LiveRecord { guest: Known::of(live.pid)?, group: group.to_owned(), plan: plan.clone(), present: None };
+        folder.write(&record)?;
+        let disk = Disk::of(plan, &live.store)?;
+        Ok(Kept { folder: folder.clone(), _lock: lock, door, record, ended: None, disk, due: Instant::now() })
+    };
+    step("write down who the guest is", kept()).inspect_err(|_| {
+        end(live);
+        sys::wait_for(&live.process);
+    })
+}
+
+fn not_kept() -> Failure {
+    Failure { step: "find the sandbox".into(), errno: libc::ESRCH }
+}

@@ -1,0 +1,165 @@
+//! Making a sandbox: the host's side.
+
+use std::{io, os::fd::OwnedFd};
+
+use glovebox_core::SandboxId;
+use glovebox_guest::GuestChannel;
+use rustix::process::Pid;
+
+use super::{
+    Launcher,
+    handing::{send_doors, send_mounts},
+    live::Live,
+};
+use crate::{
+    cgroup::{GroupLimits, Groups, Side},
+    idmap::{self, SandboxIds},
+    inside::{self, Inside},
+    mounts::{self, Mapped, Tree},
+    plan::{Failure, Plan, step},
+    standing::Standing,
+    store,
+    sys::{self, Forked, KillOnDrop},
+    watch::{self, MemoryWatch},
+    wire,
+};
+
+impl Launcher {
+    /// The steps on the host's side. The guest's are in `inside`. The fork comes first, so that the slow steps of the
+    /// processes inside go on beside those here.
+    pub(super) fn launch(
+        &mut self,
+        id: SandboxId,
+        plan: &Plan,
+        groups: &Groups,
+        channel: GuestChannel,
+    ) -> Result<(Live, OwnedFd, Option<OwnedFd>), Failure> {
+        let ids = SandboxIds::new(self.standing, id, plan);
+        let (report, guest_report) = step("make sockets", wire::message_pair())?;
+        let (door_sender, doors) = step("make sockets", wire::message_pair())?;
+        let forked = step("fork the guest", self.fork_into_network(plan))?;
+        let (pid, process) = match forked {
+            Forked::Child => inside::main(Inside {
+                launcher: guest_report,
+                channel,
+                doors,
+                plan: plan.clone(),
+                filter: std::mem::take(&mut self.filter),
+                proc_masks: std::mem::take(&mut self.proc_masks),
+                standing: self.standing,
+                held: self.cgroups.held(),
+                cpus: self.cpus,
+            }),
+            Forked::Parent { pid, pidfd } => (pid, pidfd),
+        };
+        // Whatever fails from here on must take the new process along.
+        let guard = KillOnDrop::new(process);
+        // Where the skeleton is still being assembled, the guest must not take that CPU; this one is free meanwhile.
+        if !self.skeletons.is_busy() {
+            sys::send_elsewhere(pid);
+        }
+        drop((guest_report, doors, channel));
+        let (users, user_groups) = ids.maps();
+        step("write the id maps", idmap::write_maps(pid, &users, &user_groups))?;
+        let (trees, mapped, store) = self.make_trees(plan, &ids, pid)?;
+        if self.standing != Standing::Root {
+            // A change of ids for files has hidden this process, and would hide the next guest from its own launcher.
+            step("be seen again", sys::set_dumpable(true))?;
+        }
+        // A keeper watches by itself. What is there before anything can be written counts as before, so the watch starts before the mounts go in.
+        let watched = plan.writes_to_host() && plan.living.is_none();
+        let watching = watched.then(|| step("watch the disk", watch::start_disk_watch(plan))).transpose()?;
+        let (watch, disk_watch) = watching.unzip();
+        sys::send_elsewhere(pid);
+        step("hand over the mounts", send_mounts(&report, &trees))?;
+        let limits = GroupLimits::new(plan.group_memory(), plan.pids, plan.cpus);
+        step("make the control groups", groups.make(&limits))?;
+        step("open the groups", send_doors(&door_sender, groups, Side::Run))?;
+        step("open the groups", send_doors(&report, groups, Side::Guest))?;
+        let live = Live {
+            id,
+            pid,
+            process: guard.keep(),
+            groups: groups.clone(),
+            store,
+            mounts: None,
+            memory: watch_memory(groups, pid, plan),
+            living: None,
+            _disk_watch: disk_watch,
+            mapped,
+            host_network: plan.host_network,
+            user: plan.uid,
+            pending: None,
+            exited: false,
+            ending: Vec::new(),
+            destroy: false,
+            counted: None,
+            zygote: None,
+        };
+        Ok((live, report, watch))
+    }
+
+    /// Forks the guest in the network that it will have.
+    fn fork_into_network(&mut self, plan: &Plan) -> io::Result<Forked> {
+        if self.standing != Standing::Root {
+            // An ordinary user's launcher could not come back from another network, so the guest makes its own.
+            let network = if plan.host_network { 0 } else { libc::CLONE_NEWNET as u64 };
+            return sys::fork_with(namespaces() | network);
+        }
+        if plan.host_network {
+            return sys::fork_with(namespaces());
+        }
+        self.networks.enter()?;
+        let forked = sys::fork_with(namespaces());
+        match forked {
+            Ok(Forked::Child) => {}
+            _ => self.networks.leave()?,
+        }
+        forked
+    }
+
+    /// All trees that the guest attaches, the root and the store first; whether their owners could be shifted; and the
+    /// store once more, to be kept.
+    fn make_trees(
+        &mut self,
+        plan: &Plan,
+        ids: &SandboxIds,
+        guest: Pid,
+    ) -> Result<(Vec<Tree>, Mapped, OwnedFd), Failure> {
+        let (root, over, mut mapped) = self.skeletons.lend(plan, guest)?;
+        let store = store::make(plan, ids)?;
+        let overlay = plan.workspace.as_ref().filter(|_| plan.workspace_overlay);
+        let (store, overlay) = match overlay {
+            Some(workspace) => mounts::overlay(workspace, ids, plan, store).map(|(tree, store)| (store, Some(tree)))?,
+            None => (store, None),
+        };
+        let kept = step("keep the store", store.try_clone())?;
+        let tree = |target: &str, tree| Tree { target: target.into(), tree };
+        let mut trees = vec![tree("/", root), tree(store::PLACE, store)];
+        trees.extend(over);
+        trees.extend(overlay);
+        let direct = plan.workspace.iter().filter(|_| !plan.workspace_overlay);
+        for mount in direct.chain(&plan.mounts) {
+            let (tree, how) = mounts::planned(mount, ids, plan)?;
+            mapped = mapped.and(how);
+            trees.push(tree);
+        }
+        Ok((trees, mapped, kept))
+    }
+}
+
+/// The watch over the memory of a sandbox. Where a group holds all of it, there is none.
+pub(super) fn watch_memory(groups: &Groups, guest: Pid, plan: &Plan) -> Option<MemoryWatch> {
+    match groups.memory_files() {
+        // What a living sandbox writes is not in memory, so the group's own limit is enough.
+        Some(_) if plan.living.is_some() => None,
+        Some(files) => Some(MemoryWatch::over_group(files, plan.memory)),
+        None => Some(MemoryWatch::over_processes(guest, plan.memory)),
+    }
+}
+
+/// New namespaces of a guest, besides its network. The zygote makes the one for control groups.
+fn namespaces() -> u64 {
+    let all = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+    all as u64
+}

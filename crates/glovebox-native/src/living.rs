@@ -1,0 +1,250 @@
+//! Where living sandboxes are found: a folder for each in the runtime folder.
+//!
+//! `RUNTIME/sandboxes/ID/` holds `channel`, the guest's socket; `keeper`, the keeper's; `lock`, which the keeper holds
+//! while it lives; `live.json`, who the guest is; `used`, whose time of change is when the sandbox was last used. The folder is
+//! closed to other users. All of it is made again when a sandbox starts, and none of it survives a reboot.
+//!
+//! A guest is known by its process id, the moment it started and the boot that it started in, so that no other process is
+//! ever taken for it.
+
+use std::{
+    fs, io,
+    os::fd::{AsRawFd, OwnedFd},
+    path::PathBuf,
+};
+
+use glovebox_core::{Layer, SandboxId};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{FlockOperation, Mode, OFlags, fcntl_lock},
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    owner::{RuntimeFolder, make_private},
+    plan::Plan,
+    sys,
+};
+
+/// The first part of the names of a living sandbox's groups, where those of others have their launcher's id.
+pub(crate) const GROUP_OWNER: &str = "living";
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// A socket of a living sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// The guest's: a byte stream.
+    Channel,
+    /// The keeper's: messages.
+    Keeper,
+}
+
+impl Door {
+    fn name(self) -> &'static str {
+        match self {
+            Door::Channel => "channel",
+            Door::Keeper => "keeper",
+        }
+    }
+
+    fn kind(self) -> SocketType {
+        match self {
+            Door::Channel => SocketType::STREAM,
+            Door::Keeper => SocketType::SEQPACKET,
+        }
+    }
+}
+
+/// The folder of one living sandbox. It may be there or not.
+#[derive(Clone, Debug)]
+pub(crate) struct LivingFolder {
+    path: PathBuf,
+    pub(crate) id: SandboxId,
+}
+
+impl LivingFolder {
+    /// That of a sandbox.
+    pub(crate) fn of(runtime: &RuntimeFolder, id: SandboxId) -> Self {
+        LivingFolder { path: runtime.sandboxes().join(id.to_string()), id }
+    }
+
+    /// Those of all sandboxes of a user.
+    pub(crate) fn all(runtime: &RuntimeFolder) -> Vec<Self> {
+        let entries = fs::read_dir(runtime.sandboxes()).into_iter().flatten().flatten();
+        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        ids.map(|id| LivingFolder::of(runtime, id)).collect()
+    }
+
+    /// Makes the folder and takes its lock.
+    pub(crate) fn make(&self) -> io::Result<OwnedFd> {
+        make_private(self.path.parent().expect("it lies in the runtime folder"))?;
+        make_private(&self.path)?;
+        let lock = self.take_lock()?.ok_or_else(|| io::Error::from(rustix::io::Errno::BUSY))?;
+        self.touch()?;
+        Ok(lock)
+    }
+
+    /// Takes the lock, unless somebody has it. Never call this in a process that holds it: a lock belongs to the process, and
+    /// closing its file a second time would release it.
+    pub(crate) fn take_lock(&self) -> io::Result<Option<OwnedFd>> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(self.path.join("lock"), flags, Mode::from_raw_mode(0o600))?;
+        match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether a keeper holds the lock.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.path.join("lock").exists() && matches!(self.take_lock(), Ok(None))
+    }
+
+    /// Listens on a socket of this folder.
+    pub(crate) fn listen(&self, door: Door) -> io::Result<OwnedFd> {
+        let _ = fs::remove_file(self.path.join(door.name()));
+        let socket = socket_with(AddressFamily::UNIX, door.kind(), SocketFlags::CLOEXEC, None)?;
+        self.with_address(door, |address| bind(&socket, address))?;
+        listen(&socket, BACKLOG)?;
+        Ok(socket)
+    }
+
+    /// Connects to a socket of this folder.
+    pub(crate) fn connect(&self, door: Door) -> io::Result<OwnedFd> {
+        let socket = socket_with(AddressFamily::UNIX, door.kind(), SocketFlags::CLOEXEC, None)?;
+        self.with_address(door, |address| connect(&socket, address))?;
+        Ok(socket)
+    }
+
+    /// Hands on the address of a socket. It goes by a descriptor of the folder, since addresses are short and folders are not
+    /// always.
+    fn with_address(&self, door: Door, act: impl Fn(&SocketAddrUnix) -> rustix::io::Result<()>) -> io::Result<()> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(&self.path, flags, Mode::empty())?;
+        let address = SocketAddrUnix::new(format!("/proc/self/fd/{}/{}", folder.as_raw_fd(), door.name()))?;
+        Ok(act(&address)?)
+    }
+
+    /// Says that the sandbox is being used now.
+    pub(crate) fn touch(&self) -> io::Result<()> {
+        fs::write(self.path.join("used"), b"")
+    }
+
+    /// How long ago the sandbox was used.
+    pub(crate) fn unused_for(&self) -> io::Result<std::time::Duration> {
+        let used = fs::metadata(self.path.join("used"))?.modified()?;
+        Ok(used.elapsed().unwrap_or_default())
+    }
+
+    /// Writes down who the guest is. Readers see the old text or the new one.
+    pub(crate) fn write(&self, record: &LiveRecord) -> io::Result<()> {
+        let new = self.path.join("live.json.new");
+        fs::write(&new, serde_json::to_vec(record)?)?;
+        fs::rename(new, self.path.join("live.json"))
+    }
+
+    /// Who the guest is, if it was written down.
+    pub(crate) fn read(&self) -> Option<LiveRecord> {
+        serde_json::from_slice(&fs::read(self.path.join("live.json")).ok()?).ok()
+    }
+
+    /// The guest of this boot that still lives, and what is known of it.
+    pub(crate) fn guest(&self) -> Option<(OwnedFd, LiveRecord)> {
+        let record = self.read()?;
+        Some((record.guest.open()?, record))
+    }
+
+    /// Removes the folder. The lock goes last, so that nobody makes it anew while something is left.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        for name in ["live.json.new", "live.json", "channel", "keeper", "used", "lock"] {
+            match fs::remove_file(self.path.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        match fs::remove_dir(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A process that cannot be mistaken for another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Known {
+    pub(crate) pid: i32,
+    /// When it started, in the kernel's ticks since the boot.
+    started: u64,
+    boot: String,
+}
+
+impl Known {
+    /// A process that lives.
+    pub(crate) fn of(pid: Pid) -> io::Result<Self> {
+        let pid = pid.as_raw_nonzero().get();
+        let started = started(pid).ok_or_else(|| io::Error::from(rustix::io::Errno::SRCH))?;
+        Ok(Known { pid, started, boot: boot_id()? })
+    }
+
+    /// Opens the process, if it still lives.
+    pub(crate) fn open(&self) -> Option<OwnedFd> {
+        let process = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
+        // While the descriptor is open the id can mean nothing else, so what is looked at now is what was opened.
+        let same = started(self.pid) == Some(self.started) && boot_id().is_ok_and(|boot| boot == self.boot);
+        (same && !has_ended(&process)).then_some(process)
+    }
+}
+
+/// Whether a process has ended, though somebody may still have to wait for it.
+fn has_ended(process: &OwnedFd) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now)) != Ok(0)
+}
+
+fn boot_id() -> io::Result<String> {
+    Ok(sys::read_small("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+/// Field 22 of proc(5); the field after the name is the third.
+fn started(pid: i32) -> Option<u64> {
+    let stat = sys::read_small(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
+}
+
+/// Who the guest of a living sandbox is, and all that another keeper needs to take over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct LiveRecord {
+    pub(crate) guest: Known,
+    pub(crate) group: String,
+    pub(crate) plan: Plan,
+    /// The layers that were found in place, once they were looked at.
+    pub(crate) present: Option<Vec<Layer>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_again_and_no_other_is_taken_for_it() {
+        let own = Known::of(rustix::process::getpid()).unwrap();
+        assert!(own.open().is_some());
+        let other = Known { started: own.started + 1, ..own.clone() };
+        assert!(other.open().is_none());
+        let before_the_boot = Known { boot: "another".into(), ..own };
+        assert!(before_the_boot.open().is_none());
+    }
+
+    #[test]
+    fn a_process_that_ended_is_not_opened() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let known = Known::of(Pid::from_raw(child.id() as i32).unwrap());
+        child.wait().unwrap();
+        assert!(known.is_err() || known.unwrap().open().is_none());
+    }
+}
