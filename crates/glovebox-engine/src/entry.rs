@@ -7,19 +7,33 @@ use glovebox_ledger::{KeptContent, KeptFile, Ledger, Recording};
 
 use crate::contents::{self, BlobKeeper};
 
-/// The id of a run, and the right to record it. Dropped without a word, the run is lost.
+/// The id of a run, and the right to record it. Dropped without a word, the run is lost; one in a sandbox that stays waits
+/// to be followed again.
 pub(crate) struct Entry {
     pub(crate) run: RunId,
+    /// The result that the run has when nobody is left to finish it, where somebody may want to know.
+    pub(crate) if_lost: Option<RunResult>,
     recording: Option<Recording>,
     ledger: Option<Ledger>,
 }
 
 impl Entry {
     /// Notes that a run is under way, which must come before its command starts.
-    pub(crate) fn begin(ledger: Option<&Ledger>, if_lost: impl FnOnce(RunId) -> RunResult) -> Entry {
+    pub(crate) fn begin(ledger: Option<&Ledger>, stays: bool, if_lost: impl FnOnce(RunId) -> RunResult) -> Entry {
         let run = RunId::new();
-        let recording = ledger.map(|ledger| ledger.begin(if_lost(run)));
-        Entry { run, recording, ledger: ledger.cloned() }
+        let recorded = ledger.cloned();
+        if !stays {
+            return Entry { run, if_lost: None, recording: ledger.map(|to| to.begin(if_lost(run))), ledger: recorded };
+        }
+        let if_lost = RunResult { recorded: ledger.is_some(), ..if_lost(run) };
+        let recording = ledger.map(|ledger| ledger.begin_in_living(if_lost.clone()));
+        Entry { run, if_lost: Some(if_lost), recording, ledger: recorded }
+    }
+
+    /// A run that was begun by somebody else.
+    pub(crate) fn of_another(run: RunId, ledger: Option<&Ledger>, recording: Option<Recording>) -> Entry {
+        let ledger = ledger.filter(|_| recording.is_some()).cloned();
+        Entry { run, if_lost: None, recording, ledger }
     }
 
     /// There was no run, because its command did not start. Gives the failure back.
