@@ -6,13 +6,13 @@ use glovebox_core::{
     Command, EnvName, Error, ErrorCode, InsidePath, Label, Result, RunId, RunResult, Secret, Step, Warning,
 };
 use glovebox_ledger::{Recording, UnderWay, Unfollowed};
-use glovebox_proto::{EndReason, Exited, FrameKind, Role, RunInfo, bound, path};
+use glovebox_proto::{EndReason, Exited, FrameKind, Role, RunInfo, path};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::{
     Capture, Engine, Run, RunRequest, Sandbox, Stdin,
-    channel::{Channel, read, unexpected},
+    channel::{Channel, in_time, read, unexpected},
     compile::Before,
     entry::Entry,
     following::{Following, SIGKILL},
@@ -22,8 +22,8 @@ use crate::{
     run::{self, Driver, Lifetime, Part},
 };
 
-/// No guest has more runs than its streams and its list of ended ones take.
-const MOST_RUNS: usize = bound::CONNECTIONS * bound::STREAMS as usize;
+/// A guest that lists more runs than this makes them up.
+const MOST_RUNS: usize = 16 * 1024;
 
 /// How long an onlooker waits for the end, which is up to others: as good as for ever.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -55,7 +55,7 @@ pub struct RunEnd {
 impl Sandbox {
     /// The runs under way in this sandbox, and those that ended without anybody to hear it.
     pub async fn runs(&self) -> Result<Vec<KnownRun>> {
-        self.place.channel.judge(list(&self.place.channel).await)
+        self.place.channel.judge(in_time(list(&self.place.channel)).await)
     }
 
     /// Attaches to a run of this sandbox: first what is still there of what it wrote, then the rest as it comes, then the
@@ -73,7 +73,7 @@ impl Sandbox {
             UnderWay::Followed => (Role::Watcher, None),
             UnderWay::NotNoted => (Role::OwnerIfFree, None),
         };
-        let opened = line::attach(&self.place.channel, run, [0, 0], role).await;
+        let opened = in_time(line::attach(&self.place.channel, run, [0, 0], role)).await;
         Ok(self.follow_opened(run, self.place.channel.judge(opened)?, stdin, recording))
     }
 
@@ -82,7 +82,7 @@ impl Sandbox {
     pub async fn follow_again(&self, run: RunId) -> Result<Option<Run>> {
         let Some(ledger) = self.engine.ledger() else { return Ok(None) };
         let UnderWay::Taken(recording, if_lost) = ledger.take_over(run)? else { return Ok(None) };
-        let opened = line::attach(&self.place.channel, run, [0, 0], Role::Owner).await;
+        let opened = in_time(line::attach(&self.place.channel, run, [0, 0], Role::Owner)).await;
         match self.place.channel.judge(opened) {
             Ok(opened) => Ok(Some(self.follow_opened(run, opened, Stdin::Empty, Some((recording, *if_lost))))),
             Err(error) if error.code == ErrorCode::RunNotFound => {
@@ -230,7 +230,7 @@ fn known_run(info: RunInfo) -> Option<KnownRun> {
 
 /// Sends a signal to a run that must be there.
 pub(crate) async fn signal(channel: &Channel, run: RunId, number: i32, reason: EndReason) -> Result<()> {
-    match channel.judge(input::signal(channel, run, number, reason).await)? {
+    match channel.judge(in_time(input::signal(channel, run, number, reason)).await)? {
         true => Ok(()),
         false => Err(line::not_known(run)),
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use glovebox_core::{Error, ErrorCode, GivenFile, Result, RunId, RunResult, Secret};
+use glovebox_core::{Command, Error, ErrorCode, GivenFile, Result, RunId, RunResult, Secret};
 use glovebox_proto::{Frame, FrameKind, StartFailed, StartRun, Started, bound, path};
 use jiff::Timestamp;
 use prost::Message;
@@ -12,7 +12,7 @@ use zeroize::Zeroize;
 
 use crate::{
     RunRequest, Stdin, artifacts,
-    channel::{Channel, Receiving, Sending, read, unexpected},
+    channel::{Channel, Opening, Receiving, Sending, in_time, read, unexpected},
     input, result,
 };
 
@@ -58,7 +58,7 @@ async fn try_begin(
 ) -> Result<Begun> {
     artifacts::check_globs(&request.artifacts)?;
     let given = input::put_files(channel, &request.files).await?;
-    let (mut sending, opening) = channel.request(path::RUN).await?;
+    let (sending, opening) = channel.request(path::RUN).await?;
     let limits = &request.spec.limits;
     let mut start = StartRun {
         argv: request.command.argv.clone(),
@@ -80,6 +80,20 @@ async fn try_begin(
     }
     let message = Frame::message(FrameKind::Start, &start);
     start.env.zeroize();
+    let living = known.note.is_some();
+    let starting = start_command(sending, opening, message, given, &request.command);
+    // A fresh sandbox may still be in the making, and its guest has met nobody hostile yet.
+    if living { in_time(starting).await } else { starting.await }
+}
+
+/// Sends a command to be started, and waits until it is.
+async fn start_command(
+    mut sending: Sending,
+    opening: Opening,
+    message: Bytes,
+    given: Vec<GivenFile>,
+    command: &Command,
+) -> Result<Begun> {
     sending.send(message).await?;
     let mut receiving = opening.answer().await?;
     let mut started = None;
@@ -95,8 +109,8 @@ async fn try_begin(
             Ok(Begun { sending, receiving, given, started, started_at })
         }
         Some(frame) if frame.kind == FrameKind::StartFailed => {
-            let mut error = start_error(&read(&frame)?, &request.command);
-            error.message = result::mask(&request.command, &error.message);
+            let mut error = start_error(&read(&frame)?, command);
+            error.message = result::mask(command, &error.message);
             Err(error)
         }
         Some(frame) => Err(unexpected(&frame)),
@@ -134,7 +148,7 @@ fn environment(clean: &[(String, String)], request: &RunRequest) -> Vec<String> 
     all.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
 }
 
-fn start_error(failed: &StartFailed, command: &glovebox_core::Command) -> Error {
+fn start_error(failed: &StartFailed, command: &Command) -> Error {
     const ENOENT: i32 = 2;
     const ENOTDIR: i32 = 20;
     let program = &command.argv[0];

@@ -7,6 +7,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -16,6 +17,9 @@ use h2::{Reason, RecvStream, SendStream, client};
 use http::{Method, Request, StatusCode};
 use prost::Message;
 use tokio::sync::Mutex;
+
+/// How long a guest has for what it does at once. Far above what the busiest host needs.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The way to a guest. Cheap to clone; all clones share one connection.
 #[derive(Clone)]
@@ -131,6 +135,17 @@ impl Channel {
             let _ = self.0.broken.set(error.message.clone());
         }
         result
+    }
+}
+
+/// Waits for something that a guest answers at once if it answers at all.
+pub(crate) async fn in_time<T>(answer: impl Future<Output = Result<T>>) -> Result<T> {
+    match tokio::time::timeout(PATIENCE, answer).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            let message = format!("the sandbox did not answer within {} s", PATIENCE.as_secs());
+            Err(Error::new(ErrorCode::SandboxLost, message))
+        }
     }
 }
 

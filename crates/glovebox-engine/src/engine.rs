@@ -17,7 +17,7 @@ use crate::{
     begin::{self, Known},
     channel::Channel,
     compile::{self, Ground},
-    entry::Entry,
+    entry::{Entry, Lasts},
     limits::{EngineLimits, Slot, Slots},
     programs::Programs,
     result,
@@ -103,7 +103,7 @@ impl Engine {
         let guard = self.begin(sandbox, &request.spec, places.0).await?;
         let channel = guard.connect(Channel::once(self.backend.clone(), sandbox)).await?;
         // Before the command starts, and while the sandbox is being made.
-        let entry = self.enter(sandbox, &request, false);
+        let entry = self.enter(sandbox, &request, Lasts::OneRun);
         let stdin = std::mem::take(&mut request.stdin);
         let ready = self.backend.ready(guard.id);
         let (command, input) = first.as_ref().map_or((&request, &stdin), |first| (first, &Stdin::Empty));
@@ -130,8 +130,8 @@ impl Engine {
     }
 
     /// Notes in the ledger, where there is one, that a run is under way.
-    fn enter(&self, sandbox: SandboxId, request: &RunRequest, stays: bool) -> Entry {
-        Entry::begin(self.ledger.as_ref(), stays, |run| result::if_lost(run, sandbox, self.backend.name(), request))
+    fn enter(&self, sandbox: SandboxId, request: &RunRequest, lasts: Lasts) -> Entry {
+        Entry::begin(self.ledger.as_ref(), lasts, |run| result::if_lost(run, sandbox, self.backend.name(), request))
     }
 
     /// The ledger, where there is one.
@@ -156,7 +156,7 @@ impl Engine {
     /// Begins to make a sandbox.
     async fn begin(&self, id: SandboxId, spec: &SandboxSpec, slot: Slot) -> Result<Arc<Guard>> {
         self.backend.create(id, spec).await?;
-        Ok(Arc::new(Guard { backend: self.backend.clone(), id, ended: OnceLock::new(), _slot: slot }))
+        Ok(Arc::new(Guard { backend: self.backend.clone(), id, ended: OnceLock::new(), living: false, _slot: slot }))
     }
 
     fn place(&self, guard: &Guard, channel: Channel, created: Created, spec: &SandboxSpec) -> Place {
@@ -207,7 +207,8 @@ impl Sandbox {
         let (before, first) = compile::look_up(&self.engine, &mut request, Ground::Lived)?;
         let slot = self.engine.slots.run().await?;
         let stdin = std::mem::take(&mut request.stdin);
-        let entry = self.engine.enter(self.place.id, &request, true);
+        let lasts = if self.guard.living { Lasts::BeyondProcess } else { Lasts::Process };
+        let entry = self.engine.enter(self.place.id, &request, lasts);
         let (command, input) = first.as_ref().map_or((&request, &stdin), |first| (first, &Stdin::Empty));
         let known = Known { run: entry.run, note: entry.if_lost.as_ref() };
         let unheard = EndUnheard { channel: &self.place.channel, run: entry.run, heard: false };
@@ -244,6 +245,8 @@ pub(crate) struct Guard {
     backend: Arc<dyn Backend>,
     id: SandboxId,
     ended: OnceLock<()>,
+    /// A living sandbox does not end with those who use it.
+    living: bool,
     _slot: Slot,
 }
 
