@@ -4,8 +4,8 @@
 
 use bytes::Bytes;
 use glovebox_proto::{
-    ArtifactQuery, Decoder, Exited, FileEntry, Frame, FrameError, MAX_PAYLOAD, Resize, Signal, StartFailed, StartRun,
-    Started,
+    ArtifactQuery, Attach, Attached, Decoder, Exited, FileEntry, Frame, FrameError, Gap, MAX_PAYLOAD, Resize, RunInfo, Signal,
+    StartFailed, StartRun, Started,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -26,6 +26,10 @@ fuzz_target!(|input: (u8, Vec<u8>)| {
         let _ = frame.read::<Resize>();
         let _ = frame.read::<FileEntry>();
         let _ = frame.read::<ArtifactQuery>();
+        let _ = frame.read::<Attach>();
+        let _ = frame.read::<Attached>();
+        let _ = frame.read::<Gap>();
+        let _ = frame.read::<RunInfo>();
     }
 });
 

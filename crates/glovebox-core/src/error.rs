@@ -79,6 +79,8 @@ error_codes! {
     SandboxLost = "sandbox_lost", 125;
     /// The guest broke the rules of the channel.
     ChannelViolation = "channel_violation", 125;
+    /// There are as many sandboxes, runs or connections at one time as there may be.
+    TooMany = "too_many", 125;
     /// An artifact could not be stored.
     ArtifactFailed = "artifact_failed", 125;
     /// The ledger cannot be opened, read or written.
@@ -87,7 +89,7 @@ error_codes! {
     LedgerTooNew = "ledger_too_new", 125;
     /// Something that the ledger should hold is not there or is not what was stored.
     LedgerDamaged = "ledger_damaged", 125;
-    /// The ledger holds no run with this id.
+    /// There is no run with this id.
     RunNotFound = "run_not_found", 125;
     /// A shortened id stands for several.
     AmbiguousId = "ambiguous_id", 125;

@@ -4,14 +4,14 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// What stands in place of a secret.
-const MASK: &str = "[redacted]";
-
 /// A secret value. It prints as `[redacted]`, and its memory is wiped when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
+    /// What stands in place of a secret.
+    pub const MASK: &'static str = "[redacted]";
+
     /// Wraps a value.
     pub fn new(value: impl Into<String>) -> Self {
         Secret(Zeroizing::new(value.into()))
@@ -62,13 +62,13 @@ impl<'a> SecretScan<'a> {
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(MASK)
+        f.write_str(Secret::MASK)
     }
 }
 
 impl fmt::Display for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(MASK)
+        f.write_str(Secret::MASK)
     }
 }
 
@@ -91,7 +91,7 @@ fn replace(bytes: Vec<u8>, needle: &[u8]) -> Vec<u8> {
     let mut rest = &bytes[..];
     loop {
         out.extend_from_slice(&rest[..at]);
-        out.extend_from_slice(MASK.as_bytes());
+        out.extend_from_slice(Secret::MASK.as_bytes());
         rest = &rest[at + needle.len()..];
         match find(rest, needle) {
             Some(next) => at = next,

@@ -1,7 +1,10 @@
 //! The beginning of a run: files in, command started.
 
-use glovebox_core::{Error, ErrorCode, GivenFile, Result};
-use glovebox_proto::{Frame, FrameKind, StartFailed, StartRun, Started, path};
+use std::time::Duration;
+
+use bytes::Bytes;
+use glovebox_core::{Command, Error, ErrorCode, GivenFile, Result, RunId, RunResult, Secret};
+use glovebox_proto::{Frame, FrameKind, StartFailed, StartRun, Started, bound, path};
 use jiff::Timestamp;
 use prost::Message;
 use tokio::time::Instant;
@@ -9,21 +12,30 @@ use zeroize::Zeroize;
 
 use crate::{
     RunRequest, Stdin, artifacts,
-    channel::{Channel, Receiving, Sending, read, unexpected},
+    channel::{Channel, Opening, Receiving, Sending, in_time, read, unexpected},
     input, result,
 };
 
 /// Arguments and environment together; the guest's zygote takes twice as much.
 const LONGEST_START: usize = 512 * 1024;
 
+/// How much later than the host the guest of a living sandbox ends a run whose time is over.
+const HEAD_START: Duration = Duration::from_secs(1);
+
 /// A command that has started.
 pub(crate) struct Begun {
     pub(crate) sending: Sending,
     pub(crate) receiving: Receiving,
-    pub(crate) pid: i32,
     pub(crate) given: Vec<GivenFile>,
     pub(crate) started: Instant,
     pub(crate) started_at: Timestamp,
+}
+
+/// How a run is known to the guest.
+pub(crate) struct Known<'a> {
+    pub(crate) run: RunId,
+    /// What those are told who attach to it. Nobody can where there is none.
+    pub(crate) note: Option<&'a RunResult>,
 }
 
 /// Begins a run: files in, command started.
@@ -32,10 +44,22 @@ pub(crate) async fn begin(
     clean: &[(String, String)],
     request: &RunRequest,
     stdin: &Stdin,
+    known: Known<'_>,
+) -> Result<Begun> {
+    channel.judge(try_begin(channel, clean, request, stdin, known).await)
+}
+
+async fn try_begin(
+    channel: &Channel,
+    clean: &[(String, String)],
+    request: &RunRequest,
+    stdin: &Stdin,
+    known: Known<'_>,
 ) -> Result<Begun> {
     artifacts::check_globs(&request.artifacts)?;
     let given = input::put_files(channel, &request.files).await?;
-    let (mut sending, opening) = channel.request(path::RUN).await?;
+    let (sending, opening) = channel.request(path::RUN).await?;
+    let limits = &request.spec.limits;
     let mut start = StartRun {
         argv: request.command.argv.clone(),
         env: environment(clean, request),
@@ -43,13 +67,33 @@ pub(crate) async fn begin(
         rows: request.terminal.map(|size| size.rows.into()),
         columns: request.terminal.map(|size| size.columns.into()),
         stdin_empty: matches!(stdin, Stdin::Empty) && request.terminal.is_none(),
+        run: known.run.to_string(),
+        // The host's own clock comes first, for as long as there is a host.
+        timeout_ms: known.note.map(|_| (limits.timeout + HEAD_START).as_millis() as u64),
+        grace_ms: limits.grace.as_millis() as u64,
+        keep_output: known.note.is_some(),
+        note: known.note.map(note).unwrap_or_default(),
     };
-    if start.encoded_len() > LONGEST_START {
+    if start.encoded_len() - start.note.len() > LONGEST_START {
         return Err(Error::new(ErrorCode::InvalidValue, "arguments and environment are longer than 512 KiB together")
             .hint("pass large input as a file or on standard input"));
     }
     let message = Frame::message(FrameKind::Start, &start);
     start.env.zeroize();
+    let living = known.note.is_some();
+    let starting = start_command(sending, opening, message, given, &request.command);
+    // A fresh sandbox may still be in the making, and its guest has met nobody hostile yet.
+    if living { in_time(starting).await } else { starting.await }
+}
+
+/// Sends a command to be started, and waits until it is.
+async fn start_command(
+    mut sending: Sending,
+    opening: Opening,
+    message: Bytes,
+    given: Vec<GivenFile>,
+    command: &Command,
+) -> Result<Begun> {
     sending.send(message).await?;
     let mut receiving = opening.answer().await?;
     let mut started = None;
@@ -60,18 +104,33 @@ pub(crate) async fn begin(
     }
     match answer {
         Some(frame) if frame.kind == FrameKind::Started => {
-            let pid = read::<Started>(&frame)?.pid;
+            read::<Started>(&frame)?;
             let (started, started_at) = started.ok_or_else(|| unexpected(&frame))?;
-            Ok(Begun { sending, receiving, pid, given, started, started_at })
+            Ok(Begun { sending, receiving, given, started, started_at })
         }
         Some(frame) if frame.kind == FrameKind::StartFailed => {
-            let mut error = start_error(&read(&frame)?, &request.command);
-            error.message = result::mask(&request.command, &error.message);
+            let mut error = start_error(&read(&frame)?, command);
+            error.message = result::mask(command, &error.message);
             Err(error)
         }
         Some(frame) => Err(unexpected(&frame)),
         None => Err(Error::new(ErrorCode::SandboxLost, "the sandbox went away before the command started")),
     }
+}
+
+/// What a run is known by, in as few bytes as the guest takes.
+fn note(if_lost: &RunResult) -> Bytes {
+    let mut text = serde_json::to_vec(if_lost).unwrap_or_default();
+    if text.len() > bound::NOTE {
+        let mut short = if_lost.clone();
+        let program: String = short.command.argv[0].chars().take(1000).collect();
+        short.command.argv = vec![program, "…".to_owned()];
+        short.labels.clear();
+        // The names of secrets stay: whoever attaches must know that there are some.
+        short.command.env.retain(|name, value| name.len() < 100 && value == Secret::MASK);
+        text = serde_json::to_vec(&short).unwrap_or_default();
+    }
+    if text.len() > bound::NOTE { Bytes::new() } else { text.into() }
 }
 
 /// The clean environment with the toolchains in its PATH, then the caller's variables, then the secrets.
@@ -89,7 +148,7 @@ fn environment(clean: &[(String, String)], request: &RunRequest) -> Vec<String> 
     all.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
 }
 
-fn start_error(failed: &StartFailed, command: &glovebox_core::Command) -> Error {
+fn start_error(failed: &StartFailed, command: &Command) -> Error {
     const ENOENT: i32 = 2;
     const ENOTDIR: i32 = 20;
     let program = &command.argv[0];

@@ -1,23 +1,47 @@
 //! The host's side of the channel: an HTTP/2 client whose every expectation of the guest is bounded.
 
-use std::{future::poll_fn, io};
+use std::{
+    future::poll_fn,
+    io,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
-use glovebox_core::{Error, ErrorCode, GuestStream, Result};
+use glovebox_core::{Backend, Error, ErrorCode, GuestStream, Result, SandboxId};
 use glovebox_proto::{Decoder, Frame, FrameError, bound};
-use h2::{RecvStream, SendStream, client};
+use h2::{Reason, RecvStream, SendStream, client};
 use http::{Method, Request, StatusCode};
 use prost::Message;
+use tokio::sync::Mutex;
 
-/// A connection to a guest. Cheap to clone.
+/// How long a guest has for what it does at once. Far above what the busiest host needs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The way to a guest. Cheap to clone; all clones share one connection.
 #[derive(Clone)]
-pub(crate) struct Channel {
-    client: client::SendRequest<Bytes>,
+pub(crate) struct Channel(Arc<Inner>);
+
+struct Inner {
+    connection: Mutex<Connection>,
+    /// How to connect again, where the sandbox outlives its connections.
+    again: Option<(Arc<dyn Backend>, SandboxId)>,
+    /// What the guest did that it must not do. It is not spoken with again.
+    broken: OnceLock<String>,
 }
 
-impl Channel {
+/// One connection.
+struct Connection {
+    client: client::SendRequest<Bytes>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Connection {
     /// Begins to speak HTTP/2 on a stream. The connection is driven by a task of its own and ends with its users.
-    pub(crate) async fn open(stream: GuestStream) -> Result<Self> {
+    async fn open(stream: GuestStream) -> Result<Self> {
         let (client, connection) = client::Builder::new()
             .initial_window_size(bound::STREAM_WINDOW)
             .initial_connection_window_size(bound::CONNECTION_WINDOW)
@@ -29,16 +53,46 @@ impl Channel {
             .handshake(stream)
             .await
             .map_err(lost)?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let at_end = ended.clone();
         tokio::spawn(async move {
             // Whoever has a stream open learns of the connection's end there.
             let _ = connection.await;
+            at_end.store(true, Ordering::Relaxed);
         });
-        Ok(Channel { client })
+        Ok(Connection { client, ended })
+    }
+}
+
+impl Channel {
+    /// The channel to the guest of a sandbox that ends with its connection.
+    pub(crate) async fn once(backend: Arc<dyn Backend>, id: SandboxId) -> Result<Self> {
+        let connection = Connection::open(backend.connect(id).await?).await?;
+        Ok(Self::new(connection, None))
+    }
+
+    /// The channel to the guest of a sandbox that stays. It connects again when its connection is lost.
+    pub(crate) async fn to(backend: Arc<dyn Backend>, id: SandboxId) -> Result<Self> {
+        let connection = Connection::open(backend.connect(id).await?).await?;
+        Ok(Self::new(connection, Some((backend, id))))
+    }
+
+    fn new(connection: Connection, again: Option<(Arc<dyn Backend>, SandboxId)>) -> Self {
+        Channel(Arc::new(Inner { connection: Mutex::new(connection), again, broken: OnceLock::new() }))
+    }
+
+    /// Whether a lost connection is made again.
+    pub(crate) fn outlives_connections(&self) -> bool {
+        self.0.again.is_some()
     }
 
     /// Opens a stream to one of the guest's paths.
     pub(crate) async fn request(&self, path: &str) -> Result<(Sending, Opening)> {
-        let mut client = self.client.clone().ready().await.map_err(lost)?;
+        if let Some(why) = self.0.broken.get() {
+            let message = format!("the sandbox is not used any more, because its guest broke the rules: {why}");
+            return Err(violation(message).hint("destroy it and make another one"));
+        }
+        let mut client = self.client().await?;
         let request = Request::builder()
             .method(Method::POST)
             .uri(format!("http://guest{path}"))
@@ -46,6 +100,52 @@ impl Channel {
             .map_err(|error| Error::new(ErrorCode::Internal, "a request could not be made").because(error))?;
         let (response, body) = client.send_request(request, false).map_err(lost)?;
         Ok((Sending(body), Opening(response)))
+    }
+
+    /// A client that can open a stream, on a new connection if need be.
+    async fn client(&self) -> Result<client::SendRequest<Bytes>> {
+        // The lock is not held while a client waits for room: others may find some on their streams.
+        let (client, ended) = {
+            let connection = self.0.connection.lock().await;
+            (connection.client.clone(), connection.ended.clone())
+        };
+        let failed = match ended.load(Ordering::Relaxed) {
+            true => lost_to(io::ErrorKind::BrokenPipe.into()),
+            false => match client.ready().await {
+                Ok(client) => return Ok(client),
+                Err(error) => lost(error),
+            },
+        };
+        let Some((backend, id)) = &self.0.again else { return Err(failed) };
+        let mut connection = self.0.connection.lock().await;
+        if Arc::ptr_eq(&connection.ended, &ended) {
+            *connection = Connection::open(backend.connect(*id).await?).await?;
+        }
+        let client = connection.client.clone();
+        drop(connection);
+        client.ready().await.map_err(lost)
+    }
+
+    /// Passes a result on. A guest that broke the rules is not spoken with again.
+    pub(crate) fn judge<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result
+            && error.code == ErrorCode::ChannelViolation
+        {
+            // The first is the one that explains.
+            let _ = self.0.broken.set(error.message.clone());
+        }
+        result
+    }
+}
+
+/// Waits for something that a guest answers at once if it answers at all.
+pub(crate) async fn in_time<T>(answer: impl Future<Output = Result<T>>) -> Result<T> {
+    match tokio::time::timeout(PATIENCE, answer).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            let message = format!("the sandbox did not answer within {} s", PATIENCE.as_secs());
+            Err(Error::new(ErrorCode::SandboxLost, message))
+        }
     }
 }
 
@@ -138,6 +238,13 @@ fn violation(message: String) -> Error {
 }
 
 fn lost(error: h2::Error) -> Error {
+    if error.is_go_away() && error.is_remote() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
+        return Error::new(ErrorCode::TooMany, "the sandbox has as many connections as it takes")
+            .hint("wait for commands that work in it to end");
+    }
+    if error.is_library() && error.reason() != Some(Reason::NO_ERROR) {
+        return violation(format!("the guest does not speak HTTP/2 as it should: {error}"));
+    }
     lost_to(io::Error::other(error))
 }
 

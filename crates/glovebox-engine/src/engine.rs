@@ -13,10 +13,13 @@ use glovebox_core::{
 use glovebox_ledger::Ledger;
 
 use crate::{
-    RunRequest, Stdin, begin,
+    RunRequest, Stdin,
+    attach::EndUnheard,
+    begin::{self, Known},
     channel::Channel,
     compile::{self, Ground},
-    entry::Entry,
+    entry::{Entry, Lasts},
+    limits::{EngineLimits, Slot, Slots},
     programs::Programs,
     result,
     run::{self, Beginning, Lifetime, Place, Run},
@@ -31,13 +34,14 @@ pub struct Engine {
     data_dir: PathBuf,
     environment: Arc<[(String, String)]>,
     ledger: Option<Ledger>,
+    slots: Slots,
 }
 
 impl Engine {
     /// An engine on a backend.
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         let environment = backend.environment().into();
-        Engine { backend, data_dir: DATA_DIR.into(), environment, ledger: None }
+        Engine { backend, data_dir: DATA_DIR.into(), environment, ledger: None, slots: Slots::default() }
     }
 
     /// Keeps artifacts and compiled programs below another folder.
@@ -51,6 +55,13 @@ impl Engine {
     #[must_use]
     pub fn with_ledger(mut self, ledger: Ledger) -> Self {
         self.ledger = Some(ledger);
+        self
+    }
+
+    /// Bounds how many sandboxes and runs there are at one time. All clones of the engine share the bound.
+    #[must_use]
+    pub fn with_limits(mut self, limits: EngineLimits) -> Self {
+        self.slots = Slots::new(limits);
         self
     }
 
@@ -74,6 +85,11 @@ impl Engine {
         &self.backend
     }
 
+    /// How many sandboxes and runs there may be.
+    pub(crate) fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
     /// The backend's name.
     pub(crate) fn backend_name(&self) -> &'static str {
         self.backend.name()
@@ -94,13 +110,16 @@ impl Engine {
         let (before, first) = compile::look_up(self, &mut request, Ground::Fresh)?;
         request.spec.mounts.extend(request.toolchains.mounts()?);
         let sandbox = SandboxId::new();
-        let (guard, channel) = self.begin(sandbox, &request.spec).await?;
+        let places = (self.slots.sandbox().await?, self.slots.run().await?);
+        let guard = self.begin(sandbox, &request.spec, places.0).await?;
+        let channel = guard.connect(Channel::once(self.backend.clone(), sandbox)).await?;
         // Before the command starts, and while the sandbox is being made.
-        let entry = self.enter(sandbox, &request);
+        let entry = self.enter(sandbox, &request, Lasts::OneRun);
         let stdin = std::mem::take(&mut request.stdin);
         let ready = self.backend.ready(guard.id);
         let (command, input) = first.as_ref().map_or((&request, &stdin), |first| (first, &Stdin::Empty));
-        let begin = begin::begin(&channel, &self.environment, command, input);
+        let known = Known { run: entry.run, note: None };
+        let begin = begin::begin(&channel, &self.environment, command, input, known);
         // The command is on its way while the sandbox is still being made, unless something must be known first.
         let (created, begun) = if request.spec.required_layers.is_empty() {
             tokio::join!(ready, begin)
@@ -114,7 +133,7 @@ impl Engine {
         match created.and_then(|created| Ok((created, begun?))) {
             Ok((created, begun)) => {
                 let place = self.place(&guard, channel, created, &request.spec);
-                let beginning = Beginning { request, stdin, before, first, begun, entry };
+                let beginning = Beginning { request, stdin, before, first, begun, entry, slot: places.1 };
                 Ok(run::follow(self.clone(), place, beginning, Lifetime::EndsWithRun(guard)))
             }
             Err(error) => Err(entry.forget_after(guard.end_after(error).await)),
@@ -122,13 +141,20 @@ impl Engine {
     }
 
     /// Notes in the ledger, where there is one, that a run is under way.
-    fn enter(&self, sandbox: SandboxId, request: &RunRequest) -> Entry {
-        Entry::begin(self.ledger.as_ref(), |run| result::if_lost(run, sandbox, self.backend.name(), request))
+    fn enter(&self, sandbox: SandboxId, request: &RunRequest, lasts: Lasts) -> Entry {
+        Entry::begin(self.ledger.as_ref(), lasts, |run| result::if_lost(run, sandbox, self.backend.name(), request))
+    }
+
+    /// The ledger, where there is one.
+    pub(crate) fn ledger(&self) -> Option<&Ledger> {
+        self.ledger.as_ref()
     }
 
     /// Makes a sandbox that stays while the value lives.
     pub async fn create(&self, spec: SandboxSpec) -> Result<Sandbox> {
-        let (guard, channel) = self.begin(SandboxId::new(), &spec).await?;
+        let id = SandboxId::new();
+        let guard = self.begin(id, &spec, self.slots.sandbox().await?).await?;
+        let channel = guard.connect(Channel::to(self.backend.clone(), id)).await?;
         match self.backend.ready(guard.id).await {
             Ok(created) => {
                 let place = self.place(&guard, channel, created, &spec);
@@ -138,15 +164,10 @@ impl Engine {
         }
     }
 
-    /// Begins to make a sandbox, and to speak with its guest.
-    async fn begin(&self, id: SandboxId, spec: &SandboxSpec) -> Result<(Arc<Guard>, Channel)> {
+    /// Begins to make a sandbox.
+    async fn begin(&self, id: SandboxId, spec: &SandboxSpec, slot: Slot) -> Result<Arc<Guard>> {
         self.backend.create(id, spec).await?;
-        let guard = Arc::new(Guard { backend: self.backend.clone(), id, ended: OnceLock::new(), living: false });
-        let connected = async { Channel::open(self.backend.connect(id).await?).await };
-        match connected.await {
-            Ok(channel) => Ok((guard, channel)),
-            Err(error) => Err(guard.end_after(error).await),
-        }
+        Ok(Arc::new(Guard { backend: self.backend.clone(), id, ended: OnceLock::new(), living: false, _slot: slot }))
     }
 
     fn place(&self, guard: &Guard, channel: Channel, created: Created, spec: &SandboxSpec) -> Place {
@@ -180,12 +201,12 @@ pub fn remove_unfinished_programs(data_dir: &Path) -> Result<Vec<String>> {
     Programs::below(data_dir).remove_unfinished().map_err(failed)
 }
 
-/// A sandbox for several runs. One of [`Engine::create`] ends when the value is dropped; [`Sandbox::destroy`] waits for
-/// that. One of [`Engine::create_living`] stays.
+/// A sandbox for several runs. One of [`Engine::create`] ends, without waiting, when the value and all [`Run`]s in it are
+/// dropped; [`Sandbox::destroy`] waits for that. One of [`Engine::create_living`] stays.
 pub struct Sandbox {
-    engine: Engine,
-    place: Place,
-    guard: Arc<Guard>,
+    pub(crate) engine: Engine,
+    pub(crate) place: Place,
+    pub(crate) guard: Arc<Guard>,
     /// What it is, if it is a living one.
     record: Option<Arc<SandboxRecord>>,
 }
@@ -211,16 +232,23 @@ impl Sandbox {
         self.start(request).await?.wait().await
     }
 
-    /// Another run in this sandbox, as a stream of events.
+    /// Another run in this sandbox, as a stream of events. It goes on when the [`Run`] is dropped, and is recorded for as long
+    /// as this process and the sandbox live; [`Sandbox::attach`] finds it again.
     pub async fn start(&self, mut request: RunRequest) -> Result<Run> {
         self.add_variables(&mut request)?;
         let (before, first) = compile::look_up(&self.engine, &mut request, Ground::Lived)?;
+        let slot = self.engine.slots.run().await?;
         let stdin = std::mem::take(&mut request.stdin);
-        let entry = self.engine.enter(self.place.id, &request);
+        let lasts = if self.guard.living { Lasts::BeyondProcess } else { Lasts::Process };
+        let entry = self.engine.enter(self.place.id, &request, lasts);
         let (command, input) = first.as_ref().map_or((&request, &stdin), |first| (first, &Stdin::Empty));
-        match begin::begin(&self.place.channel, &self.engine.environment, command, input).await {
+        let known = Known { run: entry.run, note: entry.if_lost.as_ref() };
+        let unheard = EndUnheard { channel: &self.place.channel, run: entry.run, heard: false };
+        let begun = begin::begin(&self.place.channel, &self.engine.environment, command, input, known).await;
+        unheard.heard();
+        match begun {
             Ok(begun) => {
-                let beginning = Beginning { request, stdin, before, first, begun, entry };
+                let beginning = Beginning { request, stdin, before, first, begun, entry, slot };
                 let lifetime = Lifetime::Stays(self.guard.clone());
                 Ok(run::follow(self.engine.clone(), self.place.clone(), beginning, lifetime))
             }
@@ -265,12 +293,21 @@ pub(crate) struct Guard {
     ended: OnceLock<()>,
     /// A living sandbox does not end with those who use it.
     living: bool,
+    _slot: Slot,
 }
 
 impl Guard {
     /// Holds on to a living sandbox.
-    pub(crate) fn living(backend: Arc<dyn Backend>, id: SandboxId) -> Self {
-        Guard { backend, id, ended: OnceLock::new(), living: true }
+    pub(crate) fn living(backend: Arc<dyn Backend>, id: SandboxId, slot: Slot) -> Self {
+        Guard { backend, id, ended: OnceLock::new(), living: true, _slot: slot }
+    }
+
+    /// Connects to the sandbox's guest, or ends the sandbox.
+    async fn connect(self: &Arc<Self>, connecting: impl Future<Output = Result<Channel>>) -> Result<Channel> {
+        match connecting.await {
+            Ok(channel) => Ok(channel),
+            Err(error) => Err(self.clone().end_after(error).await),
+        }
     }
 
     /// Ends the sandbox, waits until nothing is left, and says what the host saw of it.

@@ -7,19 +7,45 @@ use glovebox_ledger::{KeptContent, KeptFile, Ledger, Recording};
 
 use crate::contents::{self, BlobKeeper};
 
-/// The id of a run, and the right to record it. Dropped without a word, the run is lost.
+/// How long a sandbox lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lasts {
+    /// As long as its one run.
+    OneRun,
+    /// As long as the process that made it wants: others can attach to its runs.
+    Process,
+    /// Longer than the process that made it: so may its runs.
+    BeyondProcess,
+}
+
+/// The id of a run, and the right to record it. Dropped without a word, the run is lost; one in a sandbox that stays waits
+/// to be followed again.
 pub(crate) struct Entry {
     pub(crate) run: RunId,
+    /// The result that the run has when nobody is left to finish it, where somebody may want to know.
+    pub(crate) if_lost: Option<RunResult>,
     recording: Option<Recording>,
     ledger: Option<Ledger>,
 }
 
 impl Entry {
     /// Notes that a run is under way, which must come before its command starts.
-    pub(crate) fn begin(ledger: Option<&Ledger>, if_lost: impl FnOnce(RunId) -> RunResult) -> Entry {
+    pub(crate) fn begin(ledger: Option<&Ledger>, lasts: Lasts, if_lost: impl FnOnce(RunId) -> RunResult) -> Entry {
         let run = RunId::new();
-        let recording = ledger.map(|ledger| ledger.begin(if_lost(run)));
-        Entry { run, recording, ledger: ledger.cloned() }
+        let known = (lasts > Lasts::OneRun || ledger.is_some()).then(|| if_lost(run));
+        let recording = known.clone().zip(ledger).map(|(known, ledger)| match lasts {
+            Lasts::BeyondProcess => ledger.begin_in_living(known),
+            Lasts::OneRun | Lasts::Process => ledger.begin(known),
+        });
+        let known = known.filter(|_| lasts > Lasts::OneRun);
+        let if_lost = known.map(|known| RunResult { recorded: recording.is_some(), ..known });
+        Entry { run, if_lost, recording, ledger: ledger.cloned() }
+    }
+
+    /// A run that was begun by somebody else.
+    pub(crate) fn of_another(run: RunId, ledger: Option<&Ledger>, recording: Option<Recording>) -> Entry {
+        let ledger = ledger.filter(|_| recording.is_some()).cloned();
+        Entry { run, if_lost: None, recording, ledger }
     }
 
     /// There was no run, because its command did not start. Gives the failure back.

@@ -6,25 +6,24 @@
 
 use std::{pin::Pin, time::Duration};
 
-use glovebox_core::{Ending, Error, ErrorCode, LimitKind, Limits, Result, Step};
-use glovebox_proto::{Exited, Frame, FrameKind};
-use tokio::{
-    sync::{mpsc, watch},
-    time::{Instant, sleep_until},
-};
+use glovebox_core::{Ending, Error, ErrorCode, LimitKind, Limits, Result, RunId, Step};
+use glovebox_proto::{EndReason, Exited, Frame, FrameKind, Gap};
+use tokio::time::{Instant, sleep_until};
 
 use crate::{
     Capture, Event, RunRequest,
-    channel::{Receiving, read, unexpected},
+    caller::Caller,
+    channel::{read, unexpected},
     input,
+    line::Line,
     output::Output,
-    run::{Place, cancel_wanted},
+    run::Place,
 };
 
 /// How long the guest has to report the end after everything was killed.
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
-const SIGKILL: i32 = 9;
+pub(crate) const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
 /// Tells when a limit that only a watch holds is passed.
@@ -42,7 +41,7 @@ enum Phase {
 /// A command on its way.
 pub(crate) struct Following {
     pub(crate) step: Step,
-    pid: i32,
+    run: RunId,
     limits: Limits,
     deadline: Instant,
     pub(crate) stdout: Output,
@@ -52,12 +51,14 @@ pub(crate) struct Following {
     pub(crate) ending: Ending,
     /// The limit for whose sake a watch ended it.
     pub(crate) watched: Option<LimitKind>,
+    /// How long it ran, as the guest says.
+    pub(crate) lasted: Duration,
     phase: Phase,
 }
 
 impl Following {
-    /// A command that has started under a process id inside.
-    pub(crate) fn new(step: Step, pid: i32, deadline: Instant, request: &RunRequest, place: &Place) -> Self {
+    /// A command that has started.
+    pub(crate) fn new(step: Step, run: RunId, deadline: Instant, request: &RunRequest, place: &Place) -> Self {
         let limits = request.spec.limits.clone();
         let output = |capture| Output::new(limits.output, capture);
         let said = match step {
@@ -66,7 +67,7 @@ impl Following {
         };
         Following {
             step,
-            pid,
+            run,
             deadline,
             stdout: output(request.capture),
             stderr: output(request.capture),
@@ -77,6 +78,7 @@ impl Following {
                 ..Ending::default()
             },
             watched: None,
+            lasted: Duration::ZERO,
             phase: Phase::Running,
             limits,
         }
@@ -86,52 +88,80 @@ impl Following {
     pub(crate) async fn follow(
         &mut self,
         place: &Place,
-        mut receiving: Receiving,
+        line: &mut Line,
         watched: &mut Watched<'_>,
-        events: &mpsc::Sender<Event>,
-        cancelled: &mut watch::Receiver<bool>,
+        caller: &mut Caller,
     ) -> Result<()> {
         // One that was seen must not be polled again.
         let mut watching = true;
         if self.step == Step::Run {
-            let _ = events.send(Event::Started).await;
+            let _ = caller.events.send(Event::Started).await;
         }
         let mut waiting: Option<Event> = None;
         loop {
+            let Caller { events, orders, .. } = &mut *caller;
             tokio::select! {
                 biased;
-                () = cancel_wanted(cancelled, events), if !matches!(self.phase, Phase::Killed) => {
+                () = orders.end_wanted(events), if !matches!(self.phase, Phase::Killed) => {
                     // Whoever asked first is the reason; a run that is over its time stays so.
                     self.ending.cancelled = matches!(self.phase, Phase::Running);
-                    self.kill(place);
+                    self.kill(place, EndReason::Cancelled);
                 }
                 () = sleep_until(self.deadline) => self.deadline_passed(place)?,
                 kind = &mut *watched, if watching => {
                     watching = false;
                     self.watched = Some(kind);
-                    self.kill(place);
+                    let inodes = kind == LimitKind::Inodes;
+                    self.kill(place, if inodes { EndReason::InodesFull } else { EndReason::DiskFull });
                 }
                 permit = events.reserve(), if waiting.is_some() => {
-                    // Without a permit the caller has dropped the run, which the cancel branch sees too.
+                    // Without a permit the caller has dropped the run, and nobody wants events.
                     if let (Ok(permit), Some(event)) = (permit, waiting.take()) {
                         permit.send(event);
                     }
                 }
-                frame = receiving.next(), if waiting.is_none() => match frame? {
-                    Some(frame) => match frame.kind {
+                frame = line.next(), if waiting.is_none() => {
+                    let frame = frame?;
+                    match frame.kind {
                         FrameKind::Stdout => waiting = self.output(place, frame, Event::Stdout),
                         FrameKind::Stderr => waiting = self.output(place, frame, Event::Stderr),
+                        FrameKind::Gap => waiting = self.missed(read(&frame)?),
                         FrameKind::Exited => {
-                            let exited: Exited = read(&frame)?;
-                            (self.ending.code, self.ending.signal) = (exited.code, exited.signal);
+                            self.ended(read(&frame)?, place);
                             return Ok(());
                         }
                         _ => return Err(unexpected(&frame)),
-                    },
-                    None => return Err(Error::new(ErrorCode::SandboxLost, "the sandbox went away under the run")),
-                },
+                    }
+                }
             }
         }
+    }
+
+    /// Takes the guest's report of the end.
+    fn ended(&mut self, exited: Exited, place: &Place) {
+        (self.ending.code, self.ending.signal) = (exited.code, exited.signal);
+        self.lasted = Duration::from_nanos(exited.lasted_ns);
+        if !place.channel.outlives_connections() {
+            return;
+        }
+        // Others may have ended a run of a sandbox that stays, and all who follow it must say the same of it. What this
+        // host itself held the run to is not up to the guest.
+        let reason = exited.reason();
+        self.ending.cancelled = reason == EndReason::Cancelled;
+        match reason {
+            EndReason::TimedOut => self.out_of_time(),
+            EndReason::OutputExceeded => self.ending.output_exceeded = Some(self.limits.output),
+            EndReason::DiskFull => self.watched = self.watched.or(Some(LimitKind::Disk)),
+            EndReason::InodesFull => self.watched = self.watched.or(Some(LimitKind::Inodes)),
+            EndReason::None | EndReason::Cancelled => {}
+        }
+    }
+
+    /// Notes output that never came. The program's own is an event.
+    fn missed(&mut self, gap: Gap) -> Option<Event> {
+        self.stdout.skip(gap.stdout);
+        self.stderr.skip(gap.stderr);
+        (self.step == Step::Run).then_some(Event::Missed { stdout: gap.stdout, stderr: gap.stderr })
     }
 
     /// Whether the command ended by itself and was content.
@@ -157,7 +187,7 @@ impl Following {
         self.said.push(&frame.payload);
         if self.limits.output_kill && output.exceeded() && matches!(self.phase, Phase::Running) {
             self.ending.output_exceeded = Some(self.limits.output);
-            self.kill(place);
+            self.kill(place, EndReason::OutputExceeded);
         }
         (self.step == Step::Run).then(|| event(frame.payload))
     }
@@ -165,12 +195,12 @@ impl Following {
     fn deadline_passed(&mut self, place: &Place) -> Result<()> {
         match self.phase {
             Phase::Running => {
-                self.ending.timed_out = Some(self.limits.timeout.as_millis() as u64);
+                self.out_of_time();
                 self.phase = Phase::Terminating;
                 self.deadline = Instant::now() + self.limits.grace;
-                self.signal(place, SIGTERM);
+                self.signal(place, SIGTERM, EndReason::TimedOut);
             }
-            Phase::Terminating => self.kill(place),
+            Phase::Terminating => self.kill(place, EndReason::TimedOut),
             Phase::Killed => {
                 return Err(Error::new(ErrorCode::SandboxLost, "the guest did not report the end in time"));
             }
@@ -178,17 +208,21 @@ impl Following {
         Ok(())
     }
 
+    fn out_of_time(&mut self) {
+        self.ending.timed_out = Some(self.limits.timeout.as_millis() as u64);
+    }
+
     /// Ends everything of the run at once.
-    fn kill(&mut self, place: &Place) {
+    fn kill(&mut self, place: &Place, reason: EndReason) {
         self.phase = Phase::Killed;
         self.deadline = Instant::now() + KILL_GRACE;
-        self.signal(place, SIGKILL);
+        self.signal(place, SIGKILL, reason);
     }
 
     /// Sends a signal to the run. The guest's answer is not awaited: it may be the one that hangs, and the clock must not.
-    fn signal(&self, place: &Place, number: i32) {
-        let (channel, pid) = (place.channel.clone(), self.pid);
-        tokio::spawn(async move { input::signal(&channel, pid, number).await });
+    fn signal(&self, place: &Place, number: i32, reason: EndReason) {
+        let (channel, run) = (place.channel.clone(), self.run);
+        tokio::spawn(async move { input::signal(&channel, run, number, reason).await });
     }
 }
 

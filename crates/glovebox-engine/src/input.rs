@@ -1,4 +1,4 @@
-//! Files and input on their way into a sandbox.
+//! Files and signals on their way into a sandbox.
 
 use std::{
     fs,
@@ -8,13 +8,11 @@ use std::{
     time::SystemTime,
 };
 
-use bytes::Bytes;
-use glovebox_core::{Error, ErrorCode, GivenFile, Result};
-use glovebox_proto::{FileEntry, FileKind, Frame, FrameKind, Resize, Signal, StartFailed, bound, path};
-use tokio::sync::mpsc;
+use glovebox_core::{Error, ErrorCode, GivenFile, Result, RunId};
+use glovebox_proto::{EndReason, FileEntry, FileKind, Frame, FrameKind, Signal, StartFailed, bound, path};
 
 use crate::{
-    FileContent, InputFile, Stdin, TerminalSize,
+    FileContent, InputFile,
     channel::{Channel, Sending, read, unexpected},
 };
 
@@ -147,53 +145,16 @@ fn nanoseconds(time: SystemTime) -> i64 {
     since(time).and_then(|span| i64::try_from(span.as_nanos()).ok()).unwrap_or(0)
 }
 
-/// Sends a signal to a run and waits until the guest has done so.
-pub(crate) async fn signal(channel: &Channel, pid: i32, number: i32) -> Result<()> {
+/// Sends a signal to a run and waits until the guest has done so. Says whether the guest knows the run.
+pub(crate) async fn signal(channel: &Channel, run: RunId, number: i32, reason: EndReason) -> Result<bool> {
     let (mut sending, opening) = channel.request(path::SIGNAL).await?;
-    sending.send(Frame::message(FrameKind::Signal, &Signal { number, pid })).await?;
+    let order = Signal { number, run: run.to_string(), reason: reason.into() };
+    sending.send(Frame::message(FrameKind::Signal, &order)).await?;
     sending.end()?;
-    opening.answer().await?.next().await.map(drop)
-}
-
-/// Feeds a run until it ends: its input, and the sizes of its terminal.
-pub(crate) async fn feed(mut sending: Sending, mut stdin: Stdin, mut sizes: mpsc::UnboundedReceiver<TerminalSize>) {
-    let mut open = !matches!(stdin, Stdin::Empty);
-    loop {
-        let fed = tokio::select! {
-            biased;
-            size = sizes.recv() => match size {
-                Some(size) => {
-                    let size = Resize { rows: size.rows.into(), columns: size.columns.into() };
-                    sending.send(Frame::message(FrameKind::Resize, &size)).await
-                }
-                None => return,
-            },
-            chunk = next_chunk(&mut stdin), if open => match chunk {
-                Some(chunk) => feed_chunk(&mut sending, &chunk).await,
-                None => {
-                    open = false;
-                    sending.send(Frame::data(FrameKind::StdinEnd, &[])).await
-                }
-            },
-        };
-        if fed.is_err() {
-            return;
-        }
-    }
-}
-
-async fn feed_chunk(sending: &mut Sending, chunk: &[u8]) -> Result<()> {
-    for part in chunk.chunks(bound::CHUNK) {
-        sending.send(Frame::data(FrameKind::Stdin, part)).await?;
-    }
-    Ok(())
-}
-
-async fn next_chunk(stdin: &mut Stdin) -> Option<Bytes> {
-    match stdin {
-        Stdin::Empty => None,
-        Stdin::Bytes(bytes) if bytes.is_empty() => None,
-        Stdin::Bytes(bytes) => Some(bytes.split_to(bytes.len().min(bound::CHUNK))),
-        Stdin::Stream(chunks) => chunks.recv().await,
+    match opening.answer().await?.next().await? {
+        Some(frame) if frame.kind == FrameKind::Done => Ok(true),
+        Some(frame) if frame.kind == FrameKind::NoRun => Ok(false),
+        Some(frame) => Err(unexpected(&frame)),
+        None => Err(Error::new(ErrorCode::SandboxLost, "the sandbox went away")),
     }
 }

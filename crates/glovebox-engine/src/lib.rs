@@ -12,12 +12,15 @@
 //! ```
 //!
 //! Where to read first: `engine` makes sandboxes and runs, `run` drives one run from its start to its result, `following`
-//! sees one command through, `compile` is the step before it, `channel` speaks with the guest, `output` keeps head and
-//! tail of a stream, `artifacts` stores files, `entry` writes to the ledger,
+//! sees one command through, `line` is the stream to it, `attach` finds runs of living sandboxes again, `compile` is the step
+//! before a run, `channel` speaks with the guest, `output` keeps head and tail of a stream, `limits` bounds what an engine
+//! does at one time, `artifacts` stores files, `entry` writes to the ledger,
 //! `contents` brings changed files there. `toolchain` and `source` turn code in a language into commands.
 
 mod artifacts;
+mod attach;
 mod begin;
+mod caller;
 mod channel;
 mod compile;
 mod contents;
@@ -25,6 +28,8 @@ mod engine;
 mod entry;
 mod following;
 mod input;
+mod limits;
+mod line;
 mod living;
 mod output;
 mod programs;
@@ -35,8 +40,10 @@ mod run;
 mod source;
 mod toolchain;
 
+pub use attach::{KnownRun, RunEnd};
 pub use contents::CHANGE_RECORD;
 pub use engine::{Engine, Sandbox, remove_unfinished_programs};
+pub use limits::{EngineLimits, WhenFull};
 pub use living::{EndedAt, NewSandbox, SandboxStatus};
 pub use request::{Capture, Event, FileContent, InputFile, RunRequest, Stdin, TerminalSize};
 pub use run::{Canceller, Run, TerminalHandle};

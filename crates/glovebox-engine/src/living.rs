@@ -122,8 +122,8 @@ impl Engine {
             return Err(Error::new(ErrorCode::WrongState, format!("the sandbox {id} is gone: {:?}", ended.reason)));
         }
         let created = self.backend().open(id, &record.spec).await?;
-        let guard = Arc::new(Guard::living(self.backend().clone(), id));
-        let channel = Channel::open(self.backend().connect(id).await?).await?;
+        let guard = Arc::new(Guard::living(self.backend().clone(), id, None));
+        let channel = Channel::to(self.backend().clone(), id).await?;
         Ok(self.living_sandbox(guard, channel, created, record))
     }
 
@@ -266,15 +266,16 @@ impl Engine {
     /// Makes the sandbox of a record.
     async fn bring_up(&self, record: &Arc<SandboxRecord>) -> Result<Sandbox> {
         let id = record.sandbox;
+        let slot = self.slots().sandbox().await?;
         self.backend().create(id, &record.spec).await?;
         let made = async {
             let created = self.backend().ready(id).await?;
-            let channel = Channel::open(self.backend().connect(id).await?).await?;
+            let channel = Channel::to(self.backend().clone(), id).await?;
             Ok::<_, Error>((created, channel))
         };
         match made.await {
             Ok((created, channel)) => {
-                let guard = Arc::new(Guard::living(self.backend().clone(), id));
+                let guard = Arc::new(Guard::living(self.backend().clone(), id, slot));
                 Ok(self.living_sandbox(guard, channel, created, record.clone()))
             }
             Err(error) => {

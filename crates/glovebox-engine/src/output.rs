@@ -16,7 +16,12 @@ pub(crate) struct Output {
     tail: Vec<u8>,
     tail_start: usize,
     limit: u64,
+    /// Bytes that came.
     bytes: u64,
+    /// Bytes that the program wrote and that never came.
+    missed: u64,
+    /// Bytes of those that came that stand in their place.
+    marks: u64,
 }
 
 impl Output {
@@ -32,6 +37,8 @@ impl Output {
             tail_start: 0,
             limit,
             bytes: 0,
+            missed: 0,
+            marks: 0,
         }
     }
 
@@ -45,6 +52,17 @@ impl Output {
         let (head, rest) = bytes.split_at(to_head);
         append(&mut self.head, head, self.head_room);
         self.push_tail(rest);
+    }
+
+    /// Notes that bytes were lost on their way.
+    pub(crate) fn skip(&mut self, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let mark = format!("\n[glovebox: {bytes} bytes missed]\n");
+        self.missed = self.missed.saturating_add(bytes);
+        self.marks += mark.len() as u64;
+        self.push(mark.as_bytes());
     }
 
     fn push_tail(&mut self, bytes: &[u8]) {
@@ -69,6 +87,7 @@ impl Output {
     /// The record of the stream, with the secrets masked.
     pub(crate) fn record<'a>(self, secrets: impl IntoIterator<Item = &'a Secret>) -> OutputRecord {
         let truncated = self.exceeded() && self.capture == Capture::Keep;
+        let written = (self.bytes - self.marks).saturating_add(self.missed);
         let left_out = self.bytes.saturating_sub((self.head.len() + self.tail.len()) as u64);
         let mut kept = self.head;
         kept.reserve_exact(self.tail.len() + 64);
@@ -77,10 +96,10 @@ impl Output {
         }
         kept.extend_from_slice(&self.tail[self.tail_start..]);
         kept.extend_from_slice(&self.tail[..self.tail_start]);
-        if truncated {
+        if truncated || self.missed > 0 {
             kept = on_character_borders(kept);
         }
-        OutputRecord::new(Secret::mask_all(secrets, kept), self.bytes, truncated)
+        OutputRecord::new(Secret::mask_all(secrets, kept), written, truncated || self.missed > 0)
     }
 }
 
@@ -126,6 +145,18 @@ mod tests {
         let record = record(4, &[b"abcdef", b"gh", b"ij"]);
         assert_eq!(record.text.as_deref(), Some("ab\n[glovebox: 6 bytes left out]\nij"));
         assert!(record.truncated);
+    }
+
+    #[test]
+    fn what_was_missed_is_marked_and_counted() {
+        let mut output = Output::new(100, Capture::Keep);
+        output.push(b"one");
+        output.skip(0);
+        output.skip(70);
+        output.push(b"two");
+        let record = output.record([]);
+        assert_eq!(record.text.as_deref(), Some("one\n[glovebox: 70 bytes missed]\ntwo"));
+        assert_eq!((record.bytes, record.truncated), (76, true));
     }
 
     #[test]

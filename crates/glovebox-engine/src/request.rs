@@ -114,4 +114,12 @@ pub enum Event {
     Stdout(Bytes),
     /// Bytes on standard error.
     Stderr(Bytes),
+    /// Output that this reader was too late or too slow for. Only a run in a living sandbox loses some, and never its
+    /// owner, who is waited for.
+    Missed {
+        /// Bytes of standard output.
+        stdout: u64,
+        /// Bytes of standard error.
+        stderr: u64,
+    },
 }

@@ -5,6 +5,10 @@
 //! wish to cancel, and the limits that need a watch; see `following`. A guest that does not report the end within a grace
 //! is not waited for: the host ends the whole sandbox.
 //!
+//! In a one-shot sandbox a run ends with whoever wants it. In a living one it belongs to the guest: when nobody holds the
+//! [`Run`] any more the task goes on to the end, so that the run is recorded, and when this process dies another one can
+//! attach to it.
+//!
 //! A caller that is slow in taking events stops the task from taking frames, which closes the stream's window, which
 //! stops the guest from reading the pipe, which stops the program: backpressure all the way, but never for the clock.
 
@@ -20,6 +24,7 @@ use glovebox_core::{
     Backend, ChangeRecord, CompileRecord, Created, Denial, Error, ErrorCode, Evidence, GivenFile, Result, RunId,
     RunResult, SandboxId, Step,
 };
+use glovebox_proto::EndReason;
 use jiff::Timestamp;
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -30,14 +35,17 @@ use tokio::{
 use crate::{
     Event, RunRequest, Stdin, TerminalSize,
     artifacts::{self, Query},
-    begin::{self, Begun},
-    channel::{Channel, Receiving, Sending},
+    attach,
+    begin::{self, Begun, Known},
+    caller::{Caller, Orders},
+    channel::Channel,
     compile::{Before, Compiling, Fetched},
     contents,
     engine::{Engine, Guard},
     entry::Entry,
     following::Following,
-    input,
+    limits::Slot,
+    line::Line,
     result::{self, Asked, Identity, Seen},
 };
 
@@ -59,19 +67,22 @@ pub(crate) struct Place {
 /// What happens to the sandbox when the run is over.
 pub(crate) enum Lifetime {
     EndsWithRun(Arc<Guard>),
-    /// The guard is held so that the sandbox outlives its runs.
-    Stays(#[allow(dead_code)] Arc<Guard>),
+    /// The sandbox outlives its runs, and lasts for as long as somebody holds one of them.
+    Stays(Arc<Guard>),
 }
 
-/// One run on its way. Dropping it cancels it.
+/// One run on its way. Dropping that of a fresh sandbox cancels it. Dropping that of a living sandbox detaches from it: it
+/// goes on, and [`Sandbox::attach`](crate::Sandbox::attach) finds it again.
 pub struct Run {
     id: RunId,
     sandbox: SandboxId,
+    channel: Channel,
     events: mpsc::Receiver<Event>,
     result: oneshot::Receiver<Result<RunResult>>,
     cancel: watch::Sender<bool>,
     sizes: mpsc::UnboundedSender<TerminalSize>,
-    _driver: JoinHandle<()>,
+    /// Held so that a living sandbox lasts as long as this.
+    _guard: Option<Arc<Guard>>,
 }
 
 impl Run {
@@ -88,6 +99,17 @@ impl Run {
     /// The next event; nothing once the command has ended.
     pub async fn next_event(&mut self) -> Option<Event> {
         self.events.recv().await
+    }
+
+    /// Ends the run at once. It does not wait; the result then says `cancelled`, unless the command had ended before.
+    pub fn cancel(&self) {
+        self.cancel.send_replace(true);
+    }
+
+    /// Sends a signal to the processes of the run, and waits until it is sent. A run that is over is an error,
+    /// `run_not_found`.
+    pub async fn signal(&self, number: i32) -> Result<()> {
+        attach::signal(&self.channel, self.id, number, EndReason::None).await
     }
 
     /// A handle that cancels the run from elsewhere.
@@ -151,89 +173,138 @@ pub(crate) struct Beginning {
     /// The first command, started.
     pub(crate) begun: Begun,
     pub(crate) entry: Entry,
+    pub(crate) slot: Slot,
 }
 
 /// Follows a run that began, in a task of its own.
 pub(crate) fn follow(engine: Engine, place: Place, beginning: Beginning, lifetime: Lifetime) -> Run {
-    let (sizes, new_sizes) = mpsc::unbounded_channel();
-    let (events, taken) = mpsc::channel(EVENTS);
-    let (finished, result) = oneshot::channel();
-    let (cancel, cancelled) = watch::channel(false);
-    let sandbox = place.id;
-    let Beginning { request, stdin, before, first, begun, entry } = beginning;
-    let id = entry.run;
+    let Beginning { request, stdin, before, first, begun, entry, slot } = beginning;
     let deadline = begun.started + request.spec.limits.timeout;
     let step = if first.is_some() { Step::Compile } else { Step::Run };
+    let line = Line::started(place.channel.clone(), entry.run, begun.sending, begun.receiving);
     let driver = Driver {
         deadline,
         started: begun.started,
         started_at: begun.started_at,
-        command: Following::new(step, begun.pid, deadline, first.as_ref().unwrap_or(&request), &place),
+        command: Following::new(step, entry.run, deadline, first.as_ref().unwrap_or(&request), &place),
         compiled: None,
         kills_before: 0,
         keeping: None,
         asked: Asked::of(&request),
-        input: Some((stdin, new_sizes)),
+        input: None,
         request,
         engine,
         place,
         given: begun.given,
         entry,
+        part: Part::Whole,
+        _slot: slot,
     };
-    let wire = (begun.sending, begun.receiving);
-    let driving = tokio::spawn(async move {
-        let result = driver.drive(before, wire, events, cancelled, lifetime).await;
-        let _ = finished.send(result);
-    });
-    Run { id, sandbox, events: taken, result, cancel, sizes, _driver: driving }
+    drive(driver, before, line, stdin, lifetime)
 }
 
-struct Driver {
-    engine: Engine,
-    place: Place,
-    entry: Entry,
-    given: Vec<GivenFile>,
-    request: RunRequest,
-    asked: Asked,
-    started: Instant,
-    started_at: Timestamp,
+/// Drives a run in a task of its own.
+pub(crate) fn drive(mut driver: Driver, before: Before, line: Line, stdin: Stdin, lifetime: Lifetime) -> Run {
+    let (sizes, new_sizes) = mpsc::unbounded_channel();
+    let (events, taken) = mpsc::channel(EVENTS);
+    let (finished, result) = oneshot::channel();
+    let (cancel, cancelled) = watch::channel(false);
+    let (sandbox, id, channel) = (driver.place.id, driver.entry.run, driver.place.channel.clone());
+    let judge = channel.clone();
+    driver.input = Some((stdin, new_sizes));
+    let (ends, guard) = match lifetime {
+        Lifetime::EndsWithRun(guard) => (Some(guard), None),
+        Lifetime::Stays(guard) => (None, Some(guard)),
+    };
+    let caller = Caller { events, orders: Orders { cancelled, detaches: ends.is_none() } };
+    tokio::spawn(async move {
+        let result = driver.drive(before, line, caller, ends).await;
+        let _ = finished.send(judge.judge(result));
+    });
+    Run { id, sandbox, channel, events: taken, result, cancel, sizes, _guard: guard }
+}
+
+/// How much of a run its driver has seen, and has to do with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// All of it.
+    Whole,
+    /// What came after another process had followed it.
+    Rest {
+        /// The secrets of the run are not known here, so nothing may be kept that could hold them.
+        secretive: bool,
+    },
+    /// It only looks on; somebody else sees to all that is to be kept.
+    Onlooker {
+        /// As above.
+        secretive: bool,
+        /// Whether that somebody records the run.
+        recorded: bool,
+    },
+}
+
+impl Part {
+    pub(crate) fn is_secretive(self) -> bool {
+        matches!(self, Part::Rest { secretive: true } | Part::Onlooker { secretive: true, .. })
+    }
+}
+
+pub(crate) struct Driver {
+    pub(crate) engine: Engine,
+    pub(crate) place: Place,
+    pub(crate) entry: Entry,
+    pub(crate) given: Vec<GivenFile>,
+    pub(crate) request: RunRequest,
+    pub(crate) asked: Asked,
+    pub(crate) started: Instant,
+    pub(crate) started_at: Timestamp,
     /// When the time of all steps together is over.
-    deadline: Instant,
+    pub(crate) deadline: Instant,
     /// What the program reads, until it runs.
-    input: Option<(Stdin, mpsc::UnboundedReceiver<TerminalSize>)>,
+    pub(crate) input: Option<(Stdin, mpsc::UnboundedReceiver<TerminalSize>)>,
     /// The command that is on its way: the compiler, then the program.
-    command: Following,
+    pub(crate) command: Following,
     /// The compile step, once it is over.
-    compiled: Option<CompileRecord>,
+    pub(crate) compiled: Option<CompileRecord>,
     /// Memory kills that were counted before the program ran.
-    kills_before: u64,
+    pub(crate) kills_before: u64,
     /// Puts the compiled program into the data folder, beside the run.
-    keeping: Option<JoinHandle<()>>,
+    pub(crate) keeping: Option<JoinHandle<()>>,
+    pub(crate) part: Part,
+    /// Its place among the runs of the engine.
+    pub(crate) _slot: Slot,
 }
 
 impl Driver {
     async fn drive(
         mut self,
         before: Before,
-        wire: (Sending, Receiving),
-        events: mpsc::Sender<Event>,
-        mut cancelled: watch::Receiver<bool>,
-        lifetime: Lifetime,
+        line: Line,
+        mut caller: Caller,
+        ends: Option<Arc<Guard>>,
     ) -> Result<RunResult> {
-        let followed = self.follow_steps(before, wire, &events, &mut cancelled).await;
-        let duration = self.started.elapsed();
+        let followed = self.follow_steps(before, line, &mut caller).await;
+        let duration = match self.part {
+            Part::Whole => self.started.elapsed(),
+            // It may have been over for long before it was followed again.
+            _ if self.command.lasted > Duration::ZERO => self.command.lasted.min(self.started.elapsed()),
+            _ => self.started.elapsed(),
+        };
         let collected = match followed {
-            Ok(()) => Ok(self.collect_in_time(&events, &mut cancelled).await),
+            Ok(()) if matches!(self.part, Part::Onlooker { .. }) || self.part.is_secretive() => {
+                Ok(Collected::default())
+            }
+            Ok(()) => Ok(self.collect_in_time(&mut caller).await),
             // The program's fate when its sandbox goes away is an outcome; a guest that breaks the rules is an error.
             Err(error) if error.code == ErrorCode::SandboxLost => Ok(Collected::default()),
             Err(error) => Err(error),
         };
         // The end of a sandbox tells what was counted of it; in one that stays, the counters are read as they are.
-        let evidence = match lifetime {
-            Lifetime::EndsWithRun(guard) => guard.end().await,
-            Lifetime::Stays(_) => self.place.backend.evidence(self.place.id).await.map(Some),
+        let evidence = match ends {
+            Some(guard) => guard.end().await,
+            None => self.place.backend.evidence(self.place.id).await.map(Some),
         };
-        drop(events);
+        drop(caller);
         if let Some(keeping) = self.keeping.take() {
             // It fails only by a panic, which has been printed.
             let _ = keeping.await;
@@ -251,41 +322,33 @@ impl Driver {
     }
 
     /// Follows the compile step, where there is one to do, and the program.
-    async fn follow_steps(
-        &mut self,
-        before: Before,
-        wire: (Sending, Receiving),
-        events: &mpsc::Sender<Event>,
-        cancelled: &mut watch::Receiver<bool>,
-    ) -> Result<()> {
+    async fn follow_steps(&mut self, before: Before, mut line: Line, caller: &mut Caller) -> Result<()> {
         let backend = self.place.backend.clone();
         // One watch for all steps: the backend hands it out once.
-        let mut watched = backend.watched_limit(self.place.id);
-        let (sending, receiving) = match before {
-            Before::Nothing => wire,
-            Before::Cached(record) => {
-                self.compiled = Some(*record);
-                wire
-            }
+        let mut watched = match self.part {
+            Part::Onlooker { .. } => Box::pin(pending()),
+            _ => backend.watched_limit(self.place.id),
+        };
+        match before {
+            Before::Nothing => {}
+            Before::Cached(record) => self.compiled = Some(*record),
             Before::Compile(compiling) => {
-                let followed = self.command.follow(&self.place, wire.1, &mut watched, events, cancelled).await;
+                let followed = self.command.follow(&self.place, &mut line, &mut watched, caller).await;
                 self.end_compile_step(&compiling).await;
                 followed?;
                 if !self.command.succeeded() {
                     return Ok(());
                 }
-                match self.start_program(&compiling, events, cancelled).await? {
-                    Some(wire) => wire,
+                line = match self.start_program(&compiling, caller).await? {
+                    Some(line) => line,
                     None => return Ok(()),
-                }
+                };
             }
-        };
-        let feeding = self.input.take().map(|(stdin, sizes)| tokio::spawn(input::feed(sending, stdin, sizes)));
-        let followed = self.command.follow(&self.place, receiving, &mut watched, events, cancelled).await;
-        if let Some(feeding) = feeding {
-            feeding.abort();
         }
-        followed
+        if let Some((stdin, sizes)) = self.input.take() {
+            line.feed(stdin, sizes);
+        }
+        self.command.follow(&self.place, &mut line, &mut watched, caller).await
     }
 
     /// Writes down how the compile step went.
@@ -298,21 +361,18 @@ impl Driver {
 
     /// Keeps what was compiled and starts it. Something hostile has been in the sandbox by now, so neither the clock nor
     /// the caller waits for the guest's answers. `None`: one of them was first, which is written down.
-    async fn start_program(
-        &mut self,
-        compiling: &Compiling,
-        events: &mpsc::Sender<Event>,
-        cancelled: &mut watch::Receiver<bool>,
-    ) -> Result<Option<(Sending, Receiving)>> {
+    async fn start_program(&mut self, compiling: &Compiling, caller: &mut Caller) -> Result<Option<Line>> {
         let (stdin, sizes) = self.input.take().unwrap_or_else(|| (Stdin::Empty, mpsc::unbounded_channel().1));
         let starting = async {
             let fetched = compiling.fetch(&self.engine, &self.place.channel, &self.asked.secrets()).await?;
-            let begun = begin::begin(&self.place.channel, self.engine.environment(), &self.request, &stdin).await?;
+            let known = Known { run: self.entry.run, note: self.entry.if_lost.as_ref() };
+            let environment = self.engine.environment();
+            let begun = begin::begin(&self.place.channel, environment, &self.request, &stdin, known).await?;
             Ok::<_, Error>((begun, fetched))
         };
         let (begun, fetched) = tokio::select! {
             begun = starting => begun?,
-            () = cancel_wanted(cancelled, events) => {
+            () = caller.orders.end_wanted(&caller.events) => {
                 self.command.ending.cancelled = true;
                 return Ok(None);
             }
@@ -323,22 +383,18 @@ impl Driver {
         };
         self.keeping = fetched.map(Fetched::keep);
         self.input = Some((stdin, sizes));
-        self.command = Following::new(Step::Run, begun.pid, self.deadline, &self.request, &self.place);
-        Ok(Some((begun.sending, begun.receiving)))
+        self.command = Following::new(Step::Run, self.entry.run, self.deadline, &self.request, &self.place);
+        Ok(Some(Line::started(self.place.channel.clone(), self.entry.run, begun.sending, begun.receiving)))
     }
 
     /// Collects changes and artifacts, as long as the caller wants them and within bounds. How a program ended is never
     /// lost because of what it left behind: what cannot be collected is said in the result.
-    async fn collect_in_time(
-        &mut self,
-        events: &mpsc::Sender<Event>,
-        cancelled: &mut watch::Receiver<bool>,
-    ) -> Collected {
+    async fn collect_in_time(&mut self, caller: &mut Caller) -> Collected {
         let already_cancelled = self.command.ending.cancelled;
         let mut collected = Collected::default();
         let why = tokio::select! {
             failed = self.collect(&mut collected) => failed.err().map(|error| error.message),
-            () = cancel_wanted(cancelled, events), if !already_cancelled => Some("it was cancelled".to_owned()),
+            () = caller.orders.end_wanted(&caller.events), if !already_cancelled => Some("it was cancelled".to_owned()),
             () = tokio::time::sleep(COLLECTING) => Some(format!("it took longer than {} s", COLLECTING.as_secs())),
         };
         if let Some(why) = why {
@@ -393,7 +449,15 @@ impl Driver {
             artifacts_dir: self.engine.artifact_dir(self.entry.run),
             watched,
         };
-        Finished { result: result::make(&identity, &self.asked, seen), changes: collected.changes, entry: self.entry }
+        let part = self.part;
+        let mut result = result::make(&identity, &self.asked, seen);
+        if let Part::Onlooker { recorded, .. } = part {
+            result.recorded = recorded;
+        }
+        if part.is_secretive() {
+            result.warnings.push(attach::not_kept());
+        }
+        Finished { result, changes: collected.changes, entry: self.entry }
     }
 }
 
@@ -409,19 +473,4 @@ struct Finished {
     result: RunResult,
     changes: ChangeRecord,
     entry: Entry,
-}
-
-/// Waits until the caller cancels, or drops the run.
-pub(crate) async fn cancel_wanted(cancelled: &mut watch::Receiver<bool>, events: &mpsc::Sender<Event>) {
-    tokio::select! {
-        () = asked_to_cancel(cancelled) => {}
-        () = events.closed() => {}
-    }
-}
-
-async fn asked_to_cancel(cancelled: &mut watch::Receiver<bool>) {
-    let nobody_left = cancelled.wait_for(|asked| *asked).await.is_err();
-    if nobody_left {
-        pending().await
-    }
 }

@@ -6,13 +6,20 @@
 //! the guest asks it to. Because it forks with `CLONE_PARENT`, commands are children of the guest, which so learns
 //! how they end; because it sits where they must sit, no process ever has to be moved between groups to start one.
 //!
+//! A **run** belongs to the guest: it goes on when whoever started it is gone, keeps the last of what it wrote for others,
+//! and how it ended until its owner has heard of it. Where to read first: `server` takes connections and requests, `run`
+//! sees one command through, `runs` knows all of them and serves those who attach, `output` holds what they read.
+//!
 //! Neither trusts what runs beside it: both are not dumpable, run under another id than the commands, and read
 //! nothing from a command but the bytes of its pipes. Neither keeps a secret once it is handed over.
 
 mod files;
+mod input;
+mod output;
 mod processes;
 mod reaper;
 mod run;
+mod runs;
 mod server;
 mod stream;
 mod sys;

@@ -69,5 +69,5 @@ impl Reaper {
 }
 
 fn exited(status: WaitStatus) -> Exited {
-    Exited { code: status.exit_status(), signal: status.terminating_signal() }
+    Exited { code: status.exit_status(), signal: status.terminating_signal(), ..Exited::default() }
 }

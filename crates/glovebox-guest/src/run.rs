@@ -1,36 +1,37 @@
-//! One run: start the command, carry its input and output, tell how it ended.
+//! One run: start the command, take its output, learn how it ended.
+//!
+//! A run belongs to the guest, not to whoever started it: it is a task of its own, and those who read it are others.
 
 use std::{
+    cell::Cell,
     io,
     os::fd::{AsFd, OwnedFd},
     rc::Rc,
+    time::{Duration, Instant, SystemTime},
 };
 
 use bytes::{BufMut, Bytes, BytesMut};
-use glovebox_proto::{Exited, Frame, FrameKind, Resize, Signal, StartFailed, StartRun, Started, bound};
+use glovebox_proto::{EndReason, Exited, Frame, FrameKind, Role, StartFailed, StartRun, Started, bound};
 use h2::{RecvStream, SendStream};
 use rustix::{
     fs::{Mode, OFlags},
     pipe::PipeFlags,
-    termios::Winsize,
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::AsyncReadExt,
     net::unix::pipe::{Receiver, Sender},
-    sync::{mpsc, oneshot},
+    sync::oneshot,
 };
 use zeroize::Zeroize;
 
 use crate::{
-    processes::{self, Target},
+    input::{self, Input},
+    output::Output,
+    runs::{self, Run},
     server::Guest,
     stream::{self, Frames},
     zygote,
 };
-
-/// A killed tree is looked at again until nothing is left of it, but not for ever: a process that cannot die is left
-/// to the host, which can end the whole sandbox.
-const KILL_PASSES: usize = 1000;
 
 /// What is read from a pipe after the command ended is bounded by the largest pipe there can be, so that a daemon
 /// that keeps writing cannot keep the run from ending.
@@ -44,7 +45,13 @@ struct Ends {
     terminal: Option<OwnedFd>,
 }
 
-/// Serves one run from its first frame to its last.
+/// When the guest ends a run by itself.
+struct Patience {
+    timeout: Option<Duration>,
+    grace: Duration,
+}
+
+/// Serves one who starts a run and owns it.
 pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStream<Bytes>) -> io::Result<()> {
     let mut frames = Frames::new(body);
     let Some(first) = frames.next().await? else { return Ok(()) };
@@ -53,10 +60,15 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
     }
     frames.release(first.payload.len())?;
     let mut request: StartRun = first.read().map_err(io::Error::other)?;
+    let note = std::mem::take(&mut request.note);
     let (ends, command_ends) = make_ends(&request)?;
     let quiet = guest.killing.lock().await;
     stream::send(&mut out, Frame::data(FrameKind::Starting, &[])).await?;
-    let started = start(&guest, &request, &command_ends).await;
+    let started = if guest.runs.is_under_way(&request.run) || note.len() > bound::NOTE {
+        Ok(Err(StartFailed { step: "run".into(), errno: libc::EEXIST }))
+    } else {
+        start(&guest, &request, &command_ends).await
+    };
     // Secrets are among the variables, and nobody here needs them again.
     request.env.zeroize();
     let (pid, ended) = match started? {
@@ -68,18 +80,31 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
         }
     };
     drop(command_ends);
-    guest.runs.set(guest.runs.get() + 1);
+    let run = Rc::new(Run {
+        id: request.run,
+        pid,
+        started: SystemTime::now(),
+        note,
+        output: Output::new(request.keep_output),
+        input: Input::new(ends.stdin, ends.terminal),
+        alive: Cell::new(true),
+        reason: Cell::new(EndReason::None),
+        ended: Cell::new(None),
+    });
+    guest.runs.started(run.clone());
     drop(quiet);
-    stream::send(&mut out, Frame::message(FrameKind::Started, &Started { pid })).await?;
-    let input = tokio::task::spawn_local(serve_input(frames, ends.stdin, ends.terminal));
-    let result = pump_output(&mut out, ends.stdout, ends.stderr, ended).await;
-    input.abort();
-    // A run that is being killed is over only when all of it is gone, or the next one would be killed along.
-    drop(guest.killing.lock().await);
-    guest.runs.set(guest.runs.get() - 1);
-    let exited = result?;
-    stream::send(&mut out, Frame::message(FrameKind::Exited, &exited)).await?;
-    stream::end(&mut out)
+    let reader = run.output.reader([0, 0], Role::Owner);
+    let patience = Patience {
+        timeout: request.timeout_ms.map(Duration::from_millis),
+        grace: Duration::from_millis(request.grace_ms),
+    };
+    tokio::task::spawn_local(see_through(guest.clone(), run.clone(), (ends.stdout, ends.stderr), ended, patience));
+    if let Err(error) = stream::send(&mut out, Frame::message(FrameKind::Started, &Started { pid })).await {
+        // Nobody knows of a run whose start was not heard, so nobody would ever end it.
+        runs::send_signal(&guest, &run, libc::SIGKILL, EndReason::Cancelled).await;
+        return Err(error);
+    }
+    runs::follow(&guest, &run, reader, frames, out).await
 }
 
 /// Makes the pipes or the terminal of a command: our ends and the command's.
@@ -115,7 +140,7 @@ fn make_terminal(rows: u32, columns: u32) -> io::Result<(Ends, [OwnedFd; 3])> {
     let open = rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY | rustix::pty::OpenptFlags::CLOEXEC;
     // Asking the kernel for the other side needs no path, so nothing inside can put itself between.
     let theirs = rustix::pty::ioctl_tiocgptpeer(&ours, open)?;
-    resize(&ours, rows, columns)?;
+    input::resize(&ours, rows, columns)?;
     let ends = Ends {
         stdin: Some(Sender::from_owned_fd_unchecked(ours.try_clone()?)?),
         stdout: Some(Receiver::from_owned_fd_unchecked(ours.try_clone()?)?),
@@ -123,12 +148,6 @@ fn make_terminal(rows: u32, columns: u32) -> io::Result<(Ends, [OwnedFd; 3])> {
         terminal: Some(ours),
     };
     Ok((ends, [theirs.try_clone()?, theirs.try_clone()?, theirs]))
-}
-
-fn resize(terminal: &OwnedFd, rows: u32, columns: u32) -> io::Result<()> {
-    let clamp = |n: u32| n.min(u32::from(u16::MAX)) as u16;
-    let size = Winsize { ws_row: clamp(rows), ws_col: clamp(columns), ws_xpixel: 0, ws_ypixel: 0 };
-    Ok(rustix::termios::tcsetwinsize(terminal, size)?)
 }
 
 /// Has the zygote start the command. The outer error is the guest's, the inner one the command's.
@@ -156,146 +175,105 @@ async fn start(
     })
 }
 
-/// Reads the host's frames: input and terminal sizes.
-async fn serve_input(mut frames: Frames, stdin: Option<Sender>, terminal: Option<OwnedFd>) {
-    // Input waits in this queue while the command does not read it, so that a new size behind it gets through. The
-    // queue is bounded by the stream's window: room for more is made only for what was written.
-    let (queue, waiting) = mpsc::unbounded_channel();
-    let (written, mut used) = mpsc::unbounded_channel();
-    tokio::task::spawn_local(write_input(stdin, waiting, written));
-    let mut queue = Some(queue);
-    loop {
-        let frame = tokio::select! {
-            frame = frames.next() => frame,
-            Some(bytes) = used.recv() => {
-                if frames.release(bytes).is_err() { return }
-                continue;
-            }
-        };
-        let Ok(Some(frame)) = frame else { return };
-        let length = frame.payload.len();
-        match frame.kind {
-            FrameKind::Stdin => {
-                let kept = queue.as_ref().is_some_and(|queue| queue.send(frame.payload).is_ok());
-                if kept {
-                    continue;
-                }
-            }
-            FrameKind::StdinEnd => drop(queue.take()),
-            FrameKind::Resize => {
-                if let (Ok(size), Some(terminal)) = (frame.read::<Resize>(), &terminal) {
-                    let _ = resize(terminal, size.rows, size.columns);
-                }
-            }
-            _ => return,
-        }
-        if frames.release(length).is_err() {
-            return;
-        }
-    }
-}
-
-/// Writes queued input; what a command no longer wants is dropped, as a pipe would.
-async fn write_input(
-    mut stdin: Option<Sender>,
-    mut waiting: mpsc::UnboundedReceiver<Bytes>,
-    written: mpsc::UnboundedSender<usize>,
+/// Sees a run through to its end, whoever reads it.
+async fn see_through(
+    guest: Rc<Guest>,
+    run: Rc<Run>,
+    pipes: (Option<Receiver>, Option<Receiver>),
+    ended: oneshot::Receiver<Exited>,
+    patience: Patience,
 ) {
-    while let Some(bytes) = waiting.recv().await {
-        if let Some(pipe) = &mut stdin
-            && pipe.write_all(&bytes).await.is_err()
-        {
-            stdin = None;
-        }
-        if written.send(bytes.len()).is_err() {
-            return;
-        }
-    }
+    let started = Instant::now();
+    let exited = tokio::select! {
+        biased;
+        exited = pump_output(&run, pipes, ended) => exited,
+        never = end_in_time(&guest, &run, patience) => match never {},
+    };
+    run.input.close();
+    // A run that is being killed is over only when all of it is gone, or the next one would be killed along.
+    drop(guest.killing.lock().await);
+    let lasted_ns = started.elapsed().as_nanos() as u64;
+    guest.runs.ended(&run, Exited { reason: run.reason.get().into(), lasted_ns, ..exited });
 }
 
-/// Sends a signal to a run, and answers when that is done.
-pub(crate) async fn signal(guest: Rc<Guest>, body: RecvStream, mut out: SendStream<Bytes>) -> io::Result<()> {
-    let Some(frame) = Frames::new(body).next().await? else { return Ok(()) };
-    let order: Signal = frame.read().map_err(io::Error::other)?;
-    signal_run(&guest, order.pid, order.number).await;
-    stream::send(&mut out, Frame::data(FrameKind::Done, &[])).await?;
-    stream::end(&mut out)
+/// Ends a run when its time is over. The host does so earlier; this is for a run whose host is gone.
+async fn end_in_time(guest: &Guest, run: &Run, patience: Patience) -> std::convert::Infallible {
+    if let Some(timeout) = patience.timeout {
+        tokio::time::sleep(timeout).await;
+        runs::send_signal(guest, run, libc::SIGTERM, EndReason::TimedOut).await;
+        tokio::time::sleep(patience.grace).await;
+        runs::send_signal(guest, run, libc::SIGKILL, EndReason::TimedOut).await;
+    }
+    std::future::pending().await
 }
 
-async fn signal_run(guest: &Guest, main: i32, number: i32) {
-    let zygote = guest.zygote_pid;
-    // Runs come and go only while nothing is being killed, so the target stays right for all passes.
-    let target = if guest.runs.get() <= 1 { Target::Everything { zygote } } else { Target::Command { main, zygote } };
-    if number != libc::SIGKILL {
-        processes::signal(target, number);
-        return;
-    }
-    let _killing = guest.killing.lock().await;
-    for _ in 0..KILL_PASSES {
-        if processes::signal(target, number) == 0 {
-            return;
-        }
-        tokio::task::yield_now().await;
-    }
-}
-
-/// Carries output until the command has ended, and what is left in its pipes then.
+/// Takes output until the command has ended, and what is left in its pipes then.
 async fn pump_output(
-    out: &mut SendStream<Bytes>,
-    mut stdout: Option<Receiver>,
-    mut stderr: Option<Receiver>,
+    run: &Run,
+    (mut stdout, mut stderr): (Option<Receiver>, Option<Receiver>),
     mut ended: oneshot::Receiver<Exited>,
-) -> io::Result<Exited> {
+) -> Exited {
     let mut first = BytesMut::new();
     let mut second = BytesMut::new();
     let exited = loop {
-        tokio::select! {
-            chunk = read(FrameKind::Stdout, &mut stdout, &mut first), if stdout.is_some() => match chunk {
-                Some(chunk) => stream::send(out, chunk).await?,
-                None => stdout = None,
-            },
-            chunk = read(FrameKind::Stderr, &mut stderr, &mut second), if stderr.is_some() => match chunk {
-                Some(chunk) => stream::send(out, chunk).await?,
-                None => stderr = None,
-            },
-            exited = &mut ended => break exited.map_err(|_| io::ErrorKind::BrokenPipe)?,
+        let next = async {
+            run.output.room().await;
+            tokio::select! {
+                chunk = read(&mut stdout, &mut first), if stdout.is_some() => (FrameKind::Stdout, chunk),
+                chunk = read(&mut stderr, &mut second), if stderr.is_some() => (FrameKind::Stderr, chunk),
+                else => std::future::pending().await,
+            }
+        };
+        let (kind, length) = tokio::select! {
+            next = next => next,
+            // Without an end to tell, the reaper is gone, and with it all that the guest could say.
+            exited = &mut ended => break exited.unwrap_or_default(),
+        };
+        match (kind, length) {
+            (FrameKind::Stdout, 0) => stdout = None,
+            (_, 0) => stderr = None,
+            (FrameKind::Stdout, _) => run.output.push(kind, frame(kind, &mut first)),
+            _ => run.output.push(kind, frame(kind, &mut second)),
         }
     };
+    run.alive.set(false);
     for (kind, pipe) in [(FrameKind::Stdout, stdout), (FrameKind::Stderr, stderr)] {
         if let Some(pipe) = pipe {
-            drain(out, kind, &pipe).await?;
+            drain(run, kind, &pipe).await;
         }
     }
-    Ok(exited)
+    exited
 }
 
-/// Reads one chunk behind room for its header; nothing at the end of the stream.
-async fn read(kind: FrameKind, pipe: &mut Option<Receiver>, buffer: &mut BytesMut) -> Option<Bytes> {
-    let pipe = pipe.as_mut()?;
-    pipe.readable().await.ok()?;
+/// Reads one chunk behind room for its header. Says how long it is: nothing at the end of the stream.
+async fn read(pipe: &mut Option<Receiver>, buffer: &mut BytesMut) -> usize {
+    let Some(pipe) = pipe.as_mut() else { return 0 };
+    if pipe.readable().await.is_err() {
+        return 0;
+    }
     buffer.clear();
     buffer.reserve(Frame::HEADER + bound::CHUNK);
     buffer.put_bytes(0, Frame::HEADER);
-    match pipe.read_buf(&mut (&mut *buffer).limit(bound::CHUNK)).await {
-        Ok(0) | Err(_) => None,
-        Ok(_) => {
-            Frame::finish(kind, buffer);
-            Some(buffer.split().freeze())
-        }
-    }
+    pipe.read_buf(&mut (&mut *buffer).limit(bound::CHUNK)).await.unwrap_or(0)
 }
 
-async fn drain(out: &mut SendStream<Bytes>, kind: FrameKind, pipe: &Receiver) -> io::Result<()> {
+/// Makes a frame of what was read. A small one is copied: it would hold all of the buffer for as long as it is kept.
+fn frame(kind: FrameKind, buffer: &mut BytesMut) -> Bytes {
+    Frame::finish(kind, buffer);
+    if buffer.len() < bound::CHUNK / 2 { Bytes::copy_from_slice(buffer) } else { buffer.split().freeze() }
+}
+
+async fn drain(run: &Run, kind: FrameKind, pipe: &Receiver) {
     let mut buffer = vec![0; bound::CHUNK];
     let mut drained = 0;
     while drained < MOST_DRAINED {
+        run.output.room().await;
         match pipe.try_read(&mut buffer) {
             Ok(length) if length > 0 => {
                 drained += length;
-                stream::send(out, Frame::data(kind, &buffer[..length])).await?;
+                run.output.push(kind, Frame::data(kind, &buffer[..length]));
             }
             _ => break,
         }
     }
-    Ok(())
 }

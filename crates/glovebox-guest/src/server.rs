@@ -21,7 +21,13 @@ use tokio::{
     task::LocalSet,
 };
 
-use crate::{files, reaper::Reaper, run, sys};
+use crate::{
+    files,
+    reaper::Reaper,
+    run,
+    runs::{self, Runs},
+    sys,
+};
 
 /// What the guest needs from those who made the sandbox.
 #[derive(Debug)]
@@ -48,8 +54,7 @@ pub(crate) struct Guest {
     pub(crate) reaper: Reaper,
     pub(crate) zygote: Mutex<AsyncFd<OwnedFd>>,
     pub(crate) zygote_pid: i32,
-    /// Runs under way.
-    pub(crate) runs: Cell<usize>,
+    pub(crate) runs: Runs,
     /// Held while processes are being killed, so that no command starts among them and no run is over before.
     pub(crate) killing: Mutex<()>,
     /// Requests so far, and the news of each: tells when there was nothing to do for a while.
@@ -92,7 +97,7 @@ async fn serve<W>(
         reaper: Reaper::default(),
         zygote: Mutex::new(sys::register(sockets.zygote)?),
         zygote_pid: sockets.zygote_pid,
-        runs: Cell::new(0),
+        runs: Runs::default(),
         killing: Mutex::new(()),
         requests: Cell::new(0),
         requested: Notify::new(),
@@ -213,7 +218,7 @@ async fn rest_when_idle(guest: Rc<Guest>) {
 async fn answer(guest: Rc<Guest>, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
     let (head, body) = request.into_parts();
     let status = match head.uri.path() {
-        path::RUN | path::SIGNAL | path::PUT | path::FETCH => StatusCode::OK,
+        path::RUN | path::ATTACH | path::RUNS | path::SIGNAL | path::PUT | path::FETCH => StatusCode::OK,
         _ => StatusCode::NOT_FOUND,
     };
     let response = Response::builder().status(status).body(()).expect("a status is a valid response");
@@ -221,7 +226,9 @@ async fn answer(guest: Rc<Guest>, request: Request<RecvStream>, mut respond: Sen
     // Whatever goes wrong below ends only this stream, which is how the host learns of it.
     let _ = match head.uri.path() {
         path::RUN => run::serve(guest, body, stream).await,
-        path::SIGNAL => run::signal(guest, body, stream).await,
+        path::ATTACH => runs::attach(guest, body, stream).await,
+        path::RUNS => runs::list(guest, stream).await,
+        path::SIGNAL => runs::signal(guest, body, stream).await,
         path::PUT => files::put(body, stream).await,
         path::FETCH => files::fetch(body, stream).await,
         _ => Ok(()),

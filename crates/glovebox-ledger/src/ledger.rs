@@ -2,7 +2,8 @@
 //!
 //! Theory of operation. A run is noted as under way before its command starts, in a file that its process keeps locked
 //! and that holds the document of a lost run. When the run is over, its row and its files are written in one transaction,
-//! and the note is removed. A reader that finds a note without a process writes the row of a lost run. So a process that
+//! and the note is removed. A reader that finds a note without a process writes the row of a lost run, or leaves the note to
+//! somebody who can ask the living sandbox that it names. So a process that
 //! dies at any moment leaves nothing, a lost run, or a finished one, and never a part of one. Triggers of the database
 //! refuse every change of a row.
 //!
@@ -16,7 +17,7 @@ use std::{
 };
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use glovebox_core::{Error, ErrorCode, OutputRecord, Result, RunId, RunResult};
+use glovebox_core::{Error, ErrorCode, OutputRecord, Result, RunId, RunResult, SandboxId};
 use jiff::Timestamp;
 use sqlx::{Connection, SqliteConnection, query};
 use tokio::sync::{Mutex, MutexGuard};
@@ -83,10 +84,21 @@ impl Ledger {
     /// left to finish it. Must be called within a tokio runtime.
     ///
     /// A run that cannot be noted is run all the same: [`Recording::finish`] says when it cannot be recorded either.
-    pub fn begin(&self, mut if_lost: RunResult) -> Recording {
+    pub fn begin(&self, if_lost: RunResult) -> Recording {
+        self.begin_in(if_lost, None)
+    }
+
+    /// The same as [`Ledger::begin`] for a run in a sandbox that outlives this process, and with it the run. When nobody is
+    /// left to finish it, it is not lost but waits to be taken over: [`Ledger::unfollowed`].
+    pub fn begin_in_living(&self, if_lost: RunResult) -> Recording {
+        let sandbox = if_lost.sandbox;
+        self.begin_in(if_lost, Some(sandbox))
+    }
+
+    fn begin_in(&self, mut if_lost: RunResult, living: Option<SandboxId>) -> Recording {
         let run = if_lost.run;
         let document = document::without_output(&mut if_lost).ok();
-        let owner = document.and_then(|document| Owner::begin(&self.under_way(), run, &document).ok());
+        let owner = document.and_then(|document| Owner::begin(&self.under_way(), run, living, &document).ok());
         // What fails now fails again when the run is over, and is said then.
         let ledger = self.clone();
         tokio::spawn(async move { ledger.connection().await.map(drop) });
@@ -126,11 +138,11 @@ impl Opened<'_> {
     }
 }
 
-/// The right to record one run. Dropped without a word, the run is lost.
+/// The right to record one run. Dropped without a word, the run is lost, or waits to be taken over.
 pub struct Recording {
-    ledger: Ledger,
-    run: RunId,
-    owner: Option<Owner>,
+    pub(crate) ledger: Ledger,
+    pub(crate) run: RunId,
+    pub(crate) owner: Option<Owner>,
 }
 
 impl Recording {

@@ -13,7 +13,7 @@
 //!
 //! On disk, below the data folder: `ledger.db` with a row for each run, `blobs/` with what is large, and `running/` with a
 //! locked file for each run under way. Where to read first: `ledger` writes runs, `read` finds them again, `blobs` stores
-//! bytes by their hash, `under_way` tells the living from the lost.
+//! bytes by their hash, `under_way` tells the living from the lost, `unfollowed` finds those that live on without a process.
 
 mod blobs;
 mod document;
@@ -23,8 +23,10 @@ mod lock_file;
 mod read;
 mod store;
 mod under_way;
+mod unfollowed;
 
 pub use blobs::{Blob, BlobReader, Blobs};
 pub use hash::{ParseHashError, Sha256Hash};
 pub use ledger::{KeptContent, KeptFile, Ledger, Recording};
 pub use read::{Filter, Listed, ListedCommand, Stream, Summary};
+pub use unfollowed::{UnderWay, Unfollowed};

@@ -17,7 +17,7 @@ use crate::{
     Ledger, ParseHashError,
     document::{Object, unreadable},
     ledger::Ended,
-    under_way::{self, Noted},
+    under_way::{self, Noted, Owner},
 };
 
 /// Which runs to list. The default is the newest 50.
@@ -259,23 +259,31 @@ impl Ledger {
 
     /// The runs under way. For those that nobody is left to finish the row of a lost run is written first.
     async fn settle(&self) -> Result<Vec<Noted>> {
-        let noted = under_way::all(&self.under_way()).map_err(|error| {
-            Error::new(ErrorCode::LedgerUnavailable, "cannot tell which runs are under way").because(error)
-        })?;
         let mut living = Vec::new();
-        for mut noted in noted {
-            let Some(owner) = noted.abandoned.take() else {
-                living.push(noted);
-                continue;
-            };
-            if let Some(started_at) = noted.if_lost.get("started_at")? {
-                let document = noted.if_lost.text()?;
-                self.insert_lost(&Ended { run: noted.run, outcome: Outcome::Lost.kind(), started_at, document })
-                    .await?;
+        for mut noted in self.noted()? {
+            match noted.abandoned.take() {
+                Some(owner) if noted.living.is_none() => self.write_lost(&noted, owner).await?,
+                // Its sandbox knows more. The lock is let go, for whoever asks there.
+                _ => living.push(noted),
             }
-            owner.end();
         }
         Ok(living)
+    }
+
+    pub(crate) fn noted(&self) -> Result<Vec<Noted>> {
+        under_way::all(&self.under_way()).map_err(|error| {
+            Error::new(ErrorCode::LedgerUnavailable, "cannot tell which runs are under way").because(error)
+        })
+    }
+
+    /// Writes the row of a run that nobody is left to finish.
+    pub(crate) async fn write_lost(&self, noted: &Noted, owner: Owner) -> Result<()> {
+        if let Some(started_at) = noted.if_lost.get("started_at")? {
+            let document = noted.if_lost.text()?;
+            self.insert_lost(&Ended { run: noted.run, outcome: Outcome::Lost.kind(), started_at, document }).await?;
+        }
+        owner.end();
+        Ok(())
     }
 }
 

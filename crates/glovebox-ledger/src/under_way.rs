@@ -2,6 +2,9 @@
 //!
 //! The file holds the document of a lost run, which is what the run becomes when its process dies. It is written before
 //! the command starts, and without SQLite: a run does not wait for a database that somebody else holds.
+//!
+//! A run in a living sandbox goes on without its process, so its file also names the sandbox, `RUN.SANDBOX`, and waits for
+//! somebody who asks there.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -10,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use glovebox_core::RunId;
+use glovebox_core::{RunId, SandboxId};
 
 use crate::{document::Object, lock_file};
 
@@ -25,9 +28,12 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Notes that a run is under way.
-    pub(crate) fn begin(folder: &Path, run: RunId, if_lost: &str) -> io::Result<Owner> {
-        let path = folder.join(run.to_string());
+    /// Notes that a run is under way, in a sandbox that outlives this process if one is named.
+    pub(crate) fn begin(folder: &Path, run: RunId, living: Option<SandboxId>, if_lost: &str) -> io::Result<Owner> {
+        let path = folder.join(match living {
+            Some(sandbox) => format!("{run}.{sandbox}"),
+            None => run.to_string(),
+        });
         let mut locked = loop {
             match lock_file::create(&path) {
                 Ok(Some(file)) => break file,
@@ -52,6 +58,8 @@ impl Owner {
 /// A run that was noted as under way.
 pub(crate) struct Noted {
     pub(crate) run: RunId,
+    /// The sandbox that it may go on in without the process that started it.
+    pub(crate) living: Option<SandboxId>,
     pub(crate) if_lost: Object,
     /// Its file, locked by us, when nobody is left to finish it.
     pub(crate) abandoned: Option<Owner>,
@@ -66,16 +74,25 @@ pub(crate) fn all(folder: &Path) -> io::Result<Vec<Noted>> {
     let mut noted = Vec::new();
     for entry in entries {
         let path = entry?.path();
-        let Some(Ok(run)) = path.file_name().and_then(|name| name.to_str()).map(str::parse) else { continue };
+        let Some((run, living)) = path.file_name().and_then(|name| name.to_str()).and_then(parse_name) else {
+            continue;
+        };
         let abandoned = lock_file::take_over(&path)?.map(|file| Owner { path: path.clone(), _locked: file });
         match (read(&path)?, abandoned) {
-            (Some(if_lost), abandoned) => noted.push(Noted { run, if_lost, abandoned }),
+            (Some(if_lost), abandoned) => noted.push(Noted { run, living, if_lost, abandoned }),
             // Its process died before the document was whole, which is before the command started.
             (None, Some(abandoned)) => abandoned.end(),
             (None, None) => {}
         }
     }
     Ok(noted)
+}
+
+fn parse_name(name: &str) -> Option<(RunId, Option<SandboxId>)> {
+    match name.split_once('.') {
+        Some((run, sandbox)) => Some((run.parse().ok()?, Some(sandbox.parse().ok()?))),
+        None => Some((name.parse().ok()?, None)),
+    }
 }
 
 /// The document in a file, when it is whole and the file is still there.

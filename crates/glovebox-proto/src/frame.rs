@@ -34,6 +34,8 @@ kinds! {
     Signal = 4,
     /// Host: the terminal has a new size ([`Resize`](crate::Resize)).
     Resize = 5,
+    /// Host: attach to a run ([`Attach`](crate::Attach)).
+    Attach = 6,
     /// Guest: the command is about to be started; the host takes the time.
     Starting = 15,
     /// Guest: the command started ([`Started`](crate::Started)).
@@ -46,6 +48,14 @@ kinds! {
     Exited = 19,
     /// Guest: the command could not be started ([`StartFailed`](crate::StartFailed)).
     StartFailed = 20,
+    /// Guest: the run that was asked for is there ([`Attached`](crate::Attached)).
+    Attached = 21,
+    /// Guest: output that was lost before it could be told ([`Gap`](crate::Gap)).
+    Gap = 22,
+    /// Guest: a run ([`RunInfo`](crate::RunInfo)).
+    RunInfo = 23,
+    /// Guest: there is no such run.
+    NoRun = 24,
     /// Both: a file begins ([`FileEntry`](crate::FileEntry)).
     File = 32,
     /// Both: bytes of the file that began.

@@ -8,7 +8,10 @@ mod frame;
 mod message;
 
 pub use frame::{Decoder, Frame, FrameError, FrameKind, MAX_PAYLOAD};
-pub use message::{ArtifactQuery, Exited, FileEntry, FileKind, Resize, Signal, StartFailed, StartRun, Started};
+pub use message::{
+    ArtifactQuery, Attach, Attached, EndReason, Exited, FileEntry, FileKind, Gap, Resize, Role, RunInfo, Signal,
+    StartFailed, StartRun, Started,
+};
 
 /// Version of this protocol; the first thing that the guest says.
 pub const VERSION: u32 = 1;
@@ -21,6 +24,10 @@ pub mod path {
     pub const PUT: &str = "/put";
     /// Reads the files that match a query; the answer carries them.
     pub const FETCH: &str = "/fetch";
+    /// Attaches to a run; body and answer are as those of [`RUN`].
+    pub const ATTACH: &str = "/attach";
+    /// Lists the runs under way and those whose end nobody asked for yet.
+    pub const RUNS: &str = "/runs";
     /// Sends a signal to a run. A stream of its own, because the run's may be full of input that nobody reads.
     pub const SIGNAL: &str = "/signal";
 }
@@ -39,6 +46,12 @@ pub mod bound {
     pub const FRAME: u32 = 128 * 1024;
     /// Bytes of all headers of a request.
     pub const HEADERS: u32 = 16 * 1024;
+    /// Bytes of a run's output that the guest keeps.
+    pub const OUTPUT: usize = 256 * 1024;
+    /// Runs that are over and whose end nobody asked for.
+    pub const ENDED_RUNS: usize = 64;
+    /// Bytes of a run's note.
+    pub const NOTE: usize = 64 * 1024;
     /// Bytes that one read of a pipe or file takes.
     pub const CHUNK: usize = 64 * 1024;
 }

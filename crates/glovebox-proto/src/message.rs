@@ -1,5 +1,6 @@
 //! The messages, written by hand in prost's derive so that building needs no protoc.
 
+use bytes::Bytes;
 use prost::{Enumeration, Message};
 
 /// Starts a command.
@@ -23,6 +24,21 @@ pub struct StartRun {
     /// Standard input is empty: no pipe is made.
     #[prost(bool, tag = "6")]
     pub stdin_empty: bool,
+    /// The host's name for the run. No other run under way may have it.
+    #[prost(string, tag = "7")]
+    pub run: String,
+    /// After so many milliseconds the guest ends the run by itself, with SIGTERM first.
+    #[prost(uint64, optional, tag = "8")]
+    pub timeout_ms: Option<u64>,
+    /// Milliseconds between SIGTERM and SIGKILL when it does.
+    #[prost(uint64, tag = "9")]
+    pub grace_ms: u64,
+    /// Others may attach: output is also kept when the owner has it already.
+    #[prost(bool, tag = "10")]
+    pub keep_output: bool,
+    /// Whatever the host wants to be told by [`Attached`]; nothing to the guest.
+    #[prost(bytes = "bytes", tag = "11")]
+    pub note: Bytes,
 }
 
 /// The command started.
@@ -33,8 +49,8 @@ pub struct Started {
     pub pid: i32,
 }
 
-/// The command ended; exactly one of the two is there.
-#[derive(Clone, PartialEq, Message)]
+/// The command ended; exactly one of code and signal is there.
+#[derive(Clone, Copy, PartialEq, Message)]
 pub struct Exited {
     /// Exit code.
     #[prost(int32, optional, tag = "1")]
@@ -42,6 +58,30 @@ pub struct Exited {
     /// Signal.
     #[prost(int32, optional, tag = "2")]
     pub signal: Option<i32>,
+    /// Why it was ended, when it did not end by itself. The first reason that reached the guest.
+    #[prost(enumeration = "EndReason", tag = "3")]
+    pub reason: i32,
+    /// How long it ran, nanoseconds.
+    #[prost(uint64, tag = "4")]
+    pub lasted_ns: u64,
+}
+
+/// Why somebody ended a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
+#[repr(i32)]
+pub enum EndReason {
+    /// Nobody did.
+    None = 0,
+    /// Somebody asked for its end.
+    Cancelled = 1,
+    /// Its time was over.
+    TimedOut = 2,
+    /// It wrote more than it may.
+    OutputExceeded = 3,
+    /// A watch found no room for its bytes.
+    DiskFull = 4,
+    /// A watch found no room for its files.
+    InodesFull = 5,
 }
 
 /// The command could not be started.
@@ -62,9 +102,93 @@ pub struct Signal {
     /// Its number.
     #[prost(int32, tag = "1")]
     pub number: i32,
-    /// The process id inside of the run's command.
+    /// Which run.
+    #[prost(string, tag = "2")]
+    pub run: String,
+    /// Why the run is to end, when the signal is to end it.
+    #[prost(enumeration = "EndReason", tag = "3")]
+    pub reason: i32,
+}
+
+/// Attaches to a run.
+#[derive(Clone, PartialEq, Message)]
+pub struct Attach {
+    /// Which run.
+    #[prost(string, tag = "1")]
+    pub run: String,
+    /// Bytes of standard output that are known already.
+    #[prost(uint64, tag = "2")]
+    pub stdout_from: u64,
+    /// Bytes of standard error that are known already.
+    #[prost(uint64, tag = "3")]
+    pub stderr_from: u64,
+    /// As what.
+    #[prost(enumeration = "Role", tag = "4")]
+    pub role: i32,
+}
+
+/// What somebody is to a run. The command waits for its owner, as for the reader of a pipe; others lose what they are too
+/// slow for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
+#[repr(i32)]
+pub enum Role {
+    /// Somebody who looks on.
+    Watcher = 0,
+    /// Its owner, unless it has one.
+    OwnerIfFree = 1,
+    /// Its owner, whoever was before.
+    Owner = 2,
+}
+
+/// The answer to [`Attach`]; what the run wrote follows.
+#[derive(Clone, PartialEq, Message)]
+pub struct Attached {
+    /// Whether the reader is the owner.
+    #[prost(bool, tag = "1")]
+    pub owner: bool,
+    /// Bytes of input that have reached the guest.
+    #[prost(uint64, tag = "2")]
+    pub stdin_bytes: u64,
+    /// The note of [`StartRun`].
+    #[prost(bytes = "bytes", tag = "3")]
+    pub note: Bytes,
+}
+
+/// Output that is not there any more.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Gap {
+    /// Bytes of standard output.
+    #[prost(uint64, tag = "1")]
+    pub stdout: u64,
+    /// Bytes of standard error.
+    #[prost(uint64, tag = "2")]
+    pub stderr: u64,
+}
+
+/// A run that the guest knows of.
+#[derive(Clone, PartialEq, Message)]
+pub struct RunInfo {
+    /// Which run.
+    #[prost(string, tag = "1")]
+    pub run: String,
+    /// The process id inside of its command.
     #[prost(int32, tag = "2")]
     pub pid: i32,
+    /// When it started, nanoseconds since 1970.
+    #[prost(int64, tag = "3")]
+    pub started_ns: i64,
+    /// How it ended, once it did.
+    #[prost(message, optional, tag = "4")]
+    pub ended: Option<Exited>,
+    /// Bytes of standard output so far.
+    #[prost(uint64, tag = "5")]
+    pub stdout_bytes: u64,
+    /// Bytes of standard error so far.
+    #[prost(uint64, tag = "6")]
+    pub stderr_bytes: u64,
+    /// Whether it has an owner.
+    #[prost(bool, tag = "7")]
+    pub owned: bool,
 }
 
 /// A terminal's new size.

@@ -11,6 +11,7 @@ mod case;
 mod cases;
 mod finished;
 mod leftovers;
+mod liar;
 mod reading;
 mod setup;
 pub mod soak;

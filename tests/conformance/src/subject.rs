@@ -22,6 +22,9 @@ pub trait Subject {
     /// Ends the guest of a sandbox from outside, as an accident would.
     fn kill_guest(&self, sandbox: SandboxId);
 
+    /// Memory of a sandbox's guest that lies in RAM, bytes.
+    fn guest_memory(&self, sandbox: SandboxId) -> u64;
+
     /// The processes whose memory and descriptors must stay flat, by name.
     fn processes(&self) -> Vec<(&'static str, i32)>;
 }
@@ -56,7 +59,19 @@ impl Subject for NativeSubject {
         kill_process(Pid::from_raw(pid).expect("a process id is not 0"), Signal::KILL).expect("the guest can be ended");
     }
 
+    fn guest_memory(&self, sandbox: SandboxId) -> u64 {
+        memory_of(self.backend.guest_pid(sandbox).expect("the sandbox has a guest"))
+    }
+
     fn processes(&self) -> Vec<(&'static str, i32)> {
         vec![("glovebox", std::process::id() as i32), ("launcher", self.backend.launcher_pid())]
     }
+}
+
+/// Memory of a process that lies in RAM, bytes.
+pub(crate) fn memory_of(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the kernel says so");
+    let kib = line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number");
+    1024 * kib
 }

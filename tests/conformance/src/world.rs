@@ -10,7 +10,7 @@ use std::{
 use glovebox_core::{Features, SandboxId};
 use glovebox_engine::Engine;
 
-use crate::{Subject, Traces, setup::Setup};
+use crate::{Subject, Traces, setup::Setup, subject::memory_of};
 
 /// A variable of the caller's environment whose value must never be seen inside.
 pub const CALLER_MARK: (&str, &str) = ("GLOVEBOX_CONFORMANCE_CALLER", "value-of-the-caller-5b1c");
@@ -76,6 +76,16 @@ impl World {
     /// Ends the guest of a sandbox from outside, as an accident would.
     pub fn kill_guest(&self, sandbox: SandboxId) {
         self.0.subject.kill_guest(sandbox);
+    }
+
+    /// Memory of a sandbox's guest that lies in RAM, bytes.
+    pub fn guest_memory(&self, sandbox: SandboxId) -> u64 {
+        self.0.subject.guest_memory(sandbox)
+    }
+
+    /// Memory of this process that lies in RAM, bytes.
+    pub fn own_memory(&self) -> u64 {
+        memory_of(std::process::id() as i32)
     }
 
     /// Everything of the backend that is on the host now.

@@ -3,6 +3,7 @@
 mod kills;
 mod reading;
 mod refusals;
+mod unfollowed;
 
 use std::path::{Path, PathBuf};
 

@@ -10,6 +10,7 @@ mod io;
 mod languages;
 mod layers;
 mod leaks;
+mod liars;
 mod library;
 mod limits_disk;
 mod limits_memory;
@@ -21,6 +22,7 @@ mod network;
 mod ordinary;
 mod outcomes;
 mod refusals;
+mod runs;
 mod secrets;
 mod substitutes;
 mod terminal;
@@ -57,6 +59,8 @@ pub fn all() -> impl Iterator<Item = Case> {
         secrets::CASES,
         network::CASES,
         library::CASES,
+        runs::CASES,
+        liars::CASES,
         attacks::CASES,
     ]
     .into_iter()

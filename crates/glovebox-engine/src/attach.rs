@@ -1,0 +1,261 @@
+//! Runs of a living sandbox that are under way or over: who they are, signals for them, and following them again.
+
+use std::time::Duration;
+
+use glovebox_core::{
+    Command, EnvName, Error, ErrorCode, InsidePath, Label, Result, RunId, RunResult, Secret, Step, Warning,
+};
+use glovebox_ledger::{Recording, UnderWay, Unfollowed};
+use glovebox_proto::{EndReason, Exited, FrameKind, Role, RunInfo, path};
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use crate::{
+    Capture, Engine, Run, RunRequest, Sandbox, Stdin,
+    channel::{Channel, in_time, read, unexpected},
+    compile::Before,
+    entry::Entry,
+    following::{Following, SIGKILL},
+    input,
+    line::{self, Line, Opened},
+    result::Asked,
+    run::{self, Driver, Lifetime, Part},
+};
+
+/// A guest that lists more runs than this makes them up.
+const MOST_RUNS: usize = 16 * 1024;
+
+/// How long an onlooker waits for the end, which is up to others: as good as for ever.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// A run that a sandbox knows of, as its guest tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownRun {
+    /// The run.
+    pub run: RunId,
+    /// The process id of its command inside.
+    pub pid: i32,
+    /// When it started.
+    pub started_at: Timestamp,
+    /// Whether somebody follows it whom its command waits for.
+    pub followed: bool,
+    /// How it ended, once it did. Its owner has not heard of it yet.
+    pub ended: Option<RunEnd>,
+}
+
+/// How the command of a run ended, before anybody decided what that means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunEnd {
+    /// Exit code.
+    pub code: Option<i32>,
+    /// Signal.
+    pub signal: Option<i32>,
+}
+
+impl Sandbox {
+    /// The runs under way in this sandbox, and those that ended without anybody to hear it.
+    pub async fn runs(&self) -> Result<Vec<KnownRun>> {
+        self.place.channel.judge(in_time(list(&self.place.channel)).await)
+    }
+
+    /// Attaches to a run of this sandbox: first what is still there of what it wrote, then the rest as it comes, then the
+    /// result. Input that is given goes to the command; without, its input stays as it is.
+    ///
+    /// Where the run has nobody whom its command waits for, that is the caller from now on, who also records it, if it was to
+    /// be recorded. Otherwise the caller looks on, and is told what it is too slow for: [`Event::Missed`](crate::Event).
+    pub async fn attach(&self, run: RunId, stdin: Stdin) -> Result<Run> {
+        let noted = match self.engine.ledger() {
+            Some(ledger) => ledger.take_over(run)?,
+            None => UnderWay::NotNoted,
+        };
+        let (role, recording) = match noted {
+            UnderWay::Taken(recording, if_lost) => (Role::Owner, Some((recording, *if_lost))),
+            UnderWay::Followed => (Role::Watcher, None),
+            UnderWay::NotNoted => (Role::OwnerIfFree, None),
+        };
+        let opened = in_time(line::attach(&self.place.channel, run, [0, 0], role)).await;
+        Ok(self.follow_opened(run, self.place.channel.judge(opened)?, stdin, recording))
+    }
+
+    /// Follows a run of this sandbox again whose process died, to its end and into the ledger. Nothing is followed when
+    /// somebody else does, or when the sandbox does not know the run: then it is recorded as lost.
+    pub async fn follow_again(&self, run: RunId) -> Result<Option<Run>> {
+        let Some(ledger) = self.engine.ledger() else { return Ok(None) };
+        let UnderWay::Taken(recording, if_lost) = ledger.take_over(run)? else { return Ok(None) };
+        let opened = in_time(line::attach(&self.place.channel, run, [0, 0], Role::Owner)).await;
+        match self.place.channel.judge(opened) {
+            Ok(opened) => Ok(Some(self.follow_opened(run, opened, Stdin::Empty, Some((recording, *if_lost))))),
+            Err(error) if error.code == ErrorCode::RunNotFound => {
+                drop(recording);
+                ledger.give_up(run).await?;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends a signal to the processes of a run, and waits until it is sent.
+    pub async fn signal(&self, run: RunId, number: i32) -> Result<()> {
+        signal(&self.place.channel, run, number, EndReason::None).await
+    }
+
+    /// Ends a run, whoever follows it. Its result then says `cancelled`, unless its command had ended before.
+    pub async fn cancel(&self, run: RunId) -> Result<()> {
+        signal(&self.place.channel, run, SIGKILL, EndReason::Cancelled).await
+    }
+
+    fn follow_opened(
+        &self,
+        run: RunId,
+        opened: Opened,
+        stdin: Stdin,
+        recording: Option<(Recording, RunResult)>,
+    ) -> Run {
+        let owner = opened.attached.owner;
+        // What a ledger of the host says of the run counts more than what its guest was given to keep.
+        let (recording, known) = match recording {
+            Some((recording, if_lost)) => (Some(recording), Some(if_lost)),
+            None => (None, serde_json::from_slice(&opened.attached.note).ok()),
+        };
+        let secretive = known.as_ref().is_none_or(|known| known.command.env.values().any(|v| v.contains(Secret::MASK)));
+        let part = match owner {
+            true => Part::Rest { secretive },
+            false => Part::Onlooker { secretive, recorded: known.as_ref().is_some_and(|known| known.recorded) },
+        };
+        let (mut request, mut asked, started_at) = asked_before(known);
+        if secretive {
+            request.capture = Capture::Count;
+        }
+        asked.timeout = request.spec.limits.timeout;
+        let ago = Duration::try_from(Timestamp::now().duration_since(started_at)).unwrap_or_default();
+        let started = Instant::now().checked_sub(ago).unwrap_or_else(Instant::now);
+        let deadline = if owner { started + request.spec.limits.timeout } else { started + FOR_EVER };
+        let driver = Driver {
+            engine: self.engine.clone(),
+            place: self.place.clone(),
+            entry: Entry::of_another(run, self.engine.ledger(), recording),
+            given: Vec::new(),
+            command: Following::new(Step::Run, run, deadline, &request, &self.place),
+            request,
+            asked,
+            started,
+            started_at,
+            deadline,
+            input: None,
+            compiled: None,
+            kills_before: 0,
+            keeping: None,
+            part,
+            _slot: None,
+        };
+        let line = Line::attached(self.place.channel.clone(), run, opened);
+        run::drive(driver, Before::Nothing, line, stdin, Lifetime::Stays(self.guard.clone()))
+    }
+}
+
+impl Engine {
+    /// The runs in living sandboxes that nobody follows any more, because their processes died. For those whose sandbox is
+    /// still there, [`Sandbox::follow_again`]; for the others, [`Engine::give_up`].
+    pub fn unfollowed(&self) -> Result<Vec<Unfollowed>> {
+        self.ledger().map_or(Ok(Vec::new()), |ledger| ledger.unfollowed())
+    }
+
+    /// Records a run as lost whose sandbox is gone and that nobody follows. Says whether there was one.
+    pub async fn give_up(&self, run: RunId) -> Result<bool> {
+        match self.ledger() {
+            Some(ledger) => ledger.give_up(run).await,
+            None => Ok(false),
+        }
+    }
+}
+
+/// What was asked for when a run began, as far as its record tells.
+fn asked_before(known: Option<RunResult>) -> (RunRequest, Asked, Timestamp) {
+    let Some(known) = known else {
+        let request = RunRequest::new(Command::argv(["?"]).expect("a command"));
+        let asked = Asked::of(&request);
+        return (request, asked, Timestamp::now());
+    };
+    let argv = if known.command.argv.is_empty() { vec!["?".to_owned()] } else { known.command.argv };
+    let mut command = Command::argv(argv).unwrap_or_else(|_| Command::argv(["?"]).expect("a command"));
+    let variables = known.command.env.into_iter();
+    command.env = variables.filter_map(|(name, value)| Some((EnvName::parse(&name).ok()?, value))).collect();
+    if let Ok(cwd) = InsidePath::absolute(&known.command.cwd) {
+        command.cwd = cwd;
+    }
+    let mut request = RunRequest::new(command);
+    request.labels = known.labels.into_iter().map(|(key, value)| Label { key, value }).collect();
+    request.spec.limits.timeout = Duration::from_millis(known.limits.timeout_ms);
+    request.spec.limits.output = known.limits.output_bytes;
+    let mut asked = Asked::of(&request);
+    asked.workspace = known.workspace;
+    (request, asked, known.started_at)
+}
+
+/// Says that output and files are not in a result.
+pub(crate) fn not_kept() -> Warning {
+    Warning {
+        code: ErrorCode::SecretUnavailable.as_str().into(),
+        message: "output and files of the run were not kept, because its secrets cannot be masked any more".into(),
+        hint: Some("only the process that starts a run knows its secrets; let it follow the run to its end".into()),
+    }
+}
+
+async fn list(channel: &Channel) -> Result<Vec<KnownRun>> {
+    let (sending, opening) = channel.request(path::RUNS).await?;
+    sending.end()?;
+    let mut receiving = opening.answer().await?;
+    let mut runs = Vec::new();
+    loop {
+        match receiving.next().await? {
+            Some(frame) if frame.kind == FrameKind::RunInfo && runs.len() < MOST_RUNS => {
+                runs.extend(known_run(read(&frame)?));
+            }
+            Some(frame) if frame.kind == FrameKind::Done => return Ok(runs),
+            Some(frame) => return Err(unexpected(&frame)),
+            None => return Err(Error::new(ErrorCode::SandboxLost, "the sandbox went away")),
+        }
+    }
+}
+
+fn known_run(info: RunInfo) -> Option<KnownRun> {
+    Some(KnownRun {
+        run: info.run.parse().ok()?,
+        pid: info.pid,
+        started_at: Timestamp::from_nanosecond(info.started_ns.into()).ok()?,
+        followed: info.owned,
+        ended: info.ended.map(|Exited { code, signal, .. }| RunEnd { code, signal }),
+    })
+}
+
+/// Sends a signal to a run that must be there.
+pub(crate) async fn signal(channel: &Channel, run: RunId, number: i32, reason: EndReason) -> Result<()> {
+    match channel.judge(in_time(input::signal(channel, run, number, reason)).await)? {
+        true => Ok(()),
+        false => Err(line::not_known(run)),
+    }
+}
+
+/// Ends a run whose start nobody waits for any more: whoever asked for it would never learn its id.
+pub(crate) struct EndUnheard<'a> {
+    pub(crate) channel: &'a Channel,
+    pub(crate) run: RunId,
+    pub(crate) heard: bool,
+}
+
+impl EndUnheard<'_> {
+    /// The start was waited for.
+    pub(crate) fn heard(mut self) {
+        self.heard = true;
+    }
+}
+
+impl Drop for EndUnheard<'_> {
+    fn drop(&mut self) {
+        if let (false, Ok(runtime)) = (self.heard, tokio::runtime::Handle::try_current()) {
+            let (channel, run) = (self.channel.clone(), self.run);
+            // Where the run never began there is nothing to end.
+            runtime.spawn(async move { input::signal(&channel, run, SIGKILL, EndReason::Cancelled).await });
+        }
+    }
+}

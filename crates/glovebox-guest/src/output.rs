@@ -1,0 +1,352 @@
+//! What a run wrote, for those who read it.
+//!
+//! Output is held as the frames in which it will be sent. The owner is waited for, as the reader of a pipe is; everybody
+//! else finds what is still held, and is told how much is not.
+
+use std::{cell::RefCell, collections::VecDeque, rc::Rc};
+
+use bytes::Bytes;
+use glovebox_proto::{Frame, FrameKind, Gap, Role, bound};
+use tokio::sync::Notify;
+
+/// What a held frame takes beside its bytes; without it, many small ones would take far more than the bound.
+const OVERHEAD: usize = 128;
+
+/// Standard output and standard error.
+const STREAMS: [FrameKind; 2] = [FrameKind::Stdout, FrameKind::Stderr];
+
+/// The output of a run.
+#[derive(Default)]
+pub(crate) struct Output {
+    state: RefCell<State>,
+    /// There is something new to read.
+    more: Notify,
+    /// There may be room again.
+    room: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    chunks: VecDeque<Chunk>,
+    /// The number of the first chunk that is held.
+    first: u64,
+    /// What the held chunks take.
+    held: usize,
+    /// Bytes of each stream before the first chunk that is held.
+    gone: [u64; 2],
+    /// Bytes of each stream in all.
+    written: [u64; 2],
+    /// Chunks that the owner has are kept, for others.
+    keep: bool,
+    owner: Option<Owner>,
+    readers: u64,
+    closed: bool,
+}
+
+struct Chunk {
+    frame: Bytes,
+    stream: usize,
+    /// Bytes of its stream before it.
+    start: u64,
+}
+
+impl Chunk {
+    fn payload(&self) -> u64 {
+        (self.frame.len() - Frame::HEADER) as u64
+    }
+
+    fn cost(&self) -> usize {
+        self.frame.len() + OVERHEAD
+    }
+}
+
+struct Owner {
+    reader: u64,
+    /// The next chunk that it gets.
+    next: u64,
+    /// What the chunks that it has not got yet take.
+    waiting: usize,
+}
+
+impl Output {
+    pub(crate) fn new(keep: bool) -> Rc<Self> {
+        let output = Output::default();
+        output.state.borrow_mut().keep = keep;
+        Rc::new(output)
+    }
+
+    /// Waits until there is room for more: an owner that is slow is waited for.
+    pub(crate) async fn room(&self) {
+        let full = || self.state.borrow().owner.as_ref().is_some_and(|owner| owner.waiting >= bound::OUTPUT);
+        while full() {
+            self.room.notified().await;
+        }
+    }
+
+    /// Takes a frame of one of the two streams.
+    pub(crate) fn push(&self, kind: FrameKind, frame: Bytes) {
+        let stream = usize::from(kind == FrameKind::Stderr);
+        let mut state = self.state.borrow_mut();
+        let chunk = Chunk { frame, stream, start: state.written[stream] };
+        state.written[stream] += chunk.payload();
+        state.held += chunk.cost();
+        if let Some(owner) = &mut state.owner {
+            owner.waiting += chunk.cost();
+        }
+        state.chunks.push_back(chunk);
+        state.trim();
+        drop(state);
+        self.more.notify_waiters();
+    }
+
+    /// There will be no more.
+    pub(crate) fn close(&self) {
+        self.state.borrow_mut().closed = true;
+        self.more.notify_waiters();
+    }
+
+    /// Lets go of all that is held.
+    pub(crate) fn clear(&self) {
+        let mut state = self.state.borrow_mut();
+        while state.drop_first() {}
+    }
+
+    /// What the held chunks take.
+    pub(crate) fn held(&self) -> usize {
+        self.state.borrow().held
+    }
+
+    /// Bytes of each stream so far.
+    pub(crate) fn written(&self) -> [u64; 2] {
+        self.state.borrow().written
+    }
+
+    /// Whether there is an owner.
+    pub(crate) fn is_owned(&self) -> bool {
+        self.state.borrow().owner.is_some()
+    }
+
+    /// A reader who knows so many bytes of each stream already.
+    pub(crate) fn reader(self: &Rc<Self>, known: [u64; 2], role: Role) -> Reader {
+        let mut state = self.state.borrow_mut();
+        state.readers += 1;
+        let reader = Reader { output: self.clone(), id: state.readers, next: state.first, known };
+        let owns = match role {
+            Role::Watcher => false,
+            Role::OwnerIfFree => state.owner.is_none(),
+            Role::Owner => true,
+        };
+        if owns {
+            let waiting = state.held;
+            state.owner = Some(Owner { reader: reader.id, next: state.first, waiting });
+        }
+        drop(state);
+        self.room.notify_one();
+        reader
+    }
+}
+
+impl State {
+    /// Lets go of the oldest chunks as far as the bound asks for it and the owner has them.
+    fn trim(&mut self) {
+        loop {
+            let (may_go, most) = match &self.owner {
+                None => (true, bound::OUTPUT),
+                Some(owner) => (owner.next > self.first, if self.keep { bound::OUTPUT } else { 0 }),
+            };
+            if self.held <= most || !may_go || !self.drop_first() {
+                return;
+            }
+        }
+    }
+
+    fn drop_first(&mut self) -> bool {
+        let Some(chunk) = self.chunks.pop_front() else { return false };
+        self.first += 1;
+        self.held -= chunk.cost();
+        self.gone[chunk.stream] += chunk.payload();
+        if let Some(owner) = &mut self.owner
+            && owner.next < self.first
+        {
+            owner.next = self.first;
+            owner.waiting -= chunk.cost();
+        }
+        true
+    }
+}
+
+/// Somebody who reads the output of a run.
+pub(crate) struct Reader {
+    output: Rc<Output>,
+    id: u64,
+    /// The number of the next chunk.
+    next: u64,
+    /// Bytes of each stream that the reader has, or was told to be gone.
+    known: [u64; 2],
+}
+
+impl Reader {
+    /// The next frame: output, or that some is gone. Nothing at the end.
+    pub(crate) async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(frame) = self.take() {
+                return Some(frame);
+            }
+            if self.output.state.borrow().closed {
+                return None;
+            }
+            self.output.more.notified().await;
+        }
+    }
+
+    fn take(&mut self) -> Option<Bytes> {
+        let mut state = self.output.state.borrow_mut();
+        let lost = [0, 1].map(|stream| state.gone[stream].saturating_sub(self.known[stream]));
+        if lost != [0, 0] {
+            self.known = [0, 1].map(|stream| self.known[stream] + lost[stream]);
+            return Some(Frame::message(FrameKind::Gap, &Gap { stdout: lost[0], stderr: lost[1] }));
+        }
+        loop {
+            self.next = self.next.max(state.first);
+            let chunk = state.chunks.get((self.next - state.first) as usize)?;
+            let (stream, payload, cost) = (chunk.stream, chunk.payload(), chunk.cost());
+            let known = self.known[stream].saturating_sub(chunk.start);
+            let frame = match known {
+                0 => Some(chunk.frame.clone()),
+                _ if known >= payload => None,
+                _ => Some(Frame::data(STREAMS[stream], &chunk.frame[Frame::HEADER + known as usize..])),
+            };
+            self.known[stream] = self.known[stream].max(chunk.start + payload);
+            self.next += 1;
+            if let Some(owner) = state.owner.as_mut().filter(|owner| owner.reader == self.id) {
+                owner.next = self.next;
+                owner.waiting -= cost;
+                state.trim();
+                self.output.room.notify_one();
+            }
+            if frame.is_some() {
+                return frame;
+            }
+        }
+    }
+
+    /// Whether the command waits for this reader.
+    pub(crate) fn is_owner(&self) -> bool {
+        self.output.state.borrow().owner.as_ref().is_some_and(|owner| owner.reader == self.id)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if self.is_owner() {
+            let mut state = self.output.state.borrow_mut();
+            state.owner = None;
+            state.trim();
+            drop(state);
+            self.output.room.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: usize = 1024;
+
+    fn push(output: &Output, kind: FrameKind, length: usize) {
+        output.push(kind, Frame::data(kind, &vec![b'x'; length]));
+    }
+
+    /// All that can be read now: bytes of each stream, and bytes of each that are gone.
+    fn read(reader: &mut Reader) -> ([u64; 2], [u64; 2]) {
+        let (mut got, mut gone) = ([0, 0], [0, 0]);
+        let mut decoder = glovebox_proto::Decoder::new();
+        while let Some(bytes) = reader.take() {
+            decoder.push(bytes);
+            let frame = decoder.next().expect("a frame").expect("a whole one");
+            match frame.kind {
+                FrameKind::Stdout => got[0] += frame.payload.len() as u64,
+                FrameKind::Stderr => got[1] += frame.payload.len() as u64,
+                FrameKind::Gap => {
+                    let gap: Gap = frame.read().expect("a gap");
+                    gone = [gone[0] + gap.stdout, gone[1] + gap.stderr];
+                }
+                other => panic!("{other:?} is not output"),
+            }
+        }
+        (got, gone)
+    }
+
+    #[test]
+    fn without_an_owner_the_oldest_is_lost_and_said_to_be() {
+        let output = Output::new(true);
+        for _ in 0..10 {
+            push(&output, FrameKind::Stdout, 60 * KIB);
+            push(&output, FrameKind::Stderr, KIB);
+        }
+        assert!(output.held() <= bound::OUTPUT);
+        let (got, gone) = read(&mut output.reader([0, 0], Role::Watcher));
+        assert_eq!([got[0] + gone[0], got[1] + gone[1]], [600 * KIB as u64, 10 * KIB as u64]);
+        assert!(gone[0] > 0 && got[0] >= 180 * KIB as u64, "{got:?} {gone:?}");
+    }
+
+    #[test]
+    fn an_owner_loses_nothing_and_what_it_has_is_kept_for_others() {
+        let output = Output::new(true);
+        let mut owner = output.reader([0, 0], Role::OwnerIfFree);
+        let mut second = output.reader([0, 0], Role::OwnerIfFree);
+        assert!(owner.is_owner() && !second.is_owner());
+        for _ in 0..5 {
+            push(&output, FrameKind::Stdout, 100 * KIB);
+        }
+        assert_eq!(read(&mut owner), ([500 * KIB as u64, 0], [0, 0]));
+        assert!(output.held() <= bound::OUTPUT);
+        assert_eq!(read(&mut second), ([200 * KIB as u64, 0], [300 * KIB as u64, 0]));
+        assert_eq!(read(&mut output.reader([450 * KIB as u64, 0], Role::Watcher)), ([50 * KIB as u64, 0], [0, 0]));
+    }
+
+    #[test]
+    fn what_only_the_owner_may_want_is_not_kept() {
+        let output = Output::new(false);
+        let mut owner = output.reader([0, 0], Role::Owner);
+        push(&output, FrameKind::Stderr, 10);
+        assert_eq!(read(&mut owner), ([0, 10], [0, 0]));
+        assert_eq!(output.held(), 0);
+    }
+
+    #[test]
+    fn a_new_owner_takes_the_place_of_the_old_one() {
+        let output = Output::new(true);
+        let mut old = output.reader([0, 0], Role::Owner);
+        push(&output, FrameKind::Stdout, 300 * KIB);
+        let mut new = output.reader([0, 0], Role::Owner);
+        assert!(new.is_owner() && !old.is_owner());
+        drop(old.take());
+        assert_eq!(read(&mut new), ([300 * KIB as u64, 0], [0, 0]));
+        drop(old);
+        assert!(output.is_owned());
+        drop(new);
+        assert!(!output.is_owned());
+    }
+
+    #[test]
+    fn many_small_pieces_take_no_more_than_the_bound() {
+        let output = Output::new(true);
+        for _ in 0..100_000 {
+            push(&output, FrameKind::Stdout, 1);
+        }
+        assert!(output.held() <= bound::OUTPUT);
+        let (got, gone) = read(&mut output.reader([0, 0], Role::Watcher));
+        assert_eq!(got[0] + gone[0], 100_000);
+    }
+
+    #[test]
+    fn what_was_cleared_is_gone() {
+        let output = Output::new(true);
+        let mut owner = output.reader([0, 0], Role::Owner);
+        push(&output, FrameKind::Stdout, 7);
+        output.clear();
+        assert_eq!((output.held(), read(&mut owner)), (0, ([0, 0], [7, 0])));
+    }
+}

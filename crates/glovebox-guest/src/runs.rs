@@ -1,0 +1,229 @@
+//! The runs that a guest knows of: those under way, and those whose end nobody has asked for.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    io,
+    rc::Rc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use glovebox_proto::{Attach, Attached, EndReason, Exited, Frame, FrameKind, Role, RunInfo, Signal, bound};
+use h2::{RecvStream, SendStream};
+
+use crate::{
+    input::{Input, Left},
+    output::{Output, Reader},
+    processes::{self, Target},
+    server::Guest,
+    stream::{self, Frames},
+};
+
+/// A killed tree is looked at again until nothing is left of it, but not for ever: a process that cannot die is left
+/// to the host, which can end the whole sandbox.
+const KILL_PASSES: usize = 1000;
+
+/// Bytes of output that are held of all runs together that are over.
+const MOST_ENDED_OUTPUT: usize = 16 * bound::OUTPUT;
+
+/// One run.
+pub(crate) struct Run {
+    pub(crate) id: String,
+    pub(crate) pid: i32,
+    pub(crate) started: SystemTime,
+    pub(crate) note: Bytes,
+    pub(crate) output: Rc<Output>,
+    pub(crate) input: Input,
+    /// Whether the main process still is what its number says. It is not once it was reaped.
+    pub(crate) alive: Cell<bool>,
+    pub(crate) reason: Cell<EndReason>,
+    pub(crate) ended: Cell<Option<Exited>>,
+}
+
+impl Run {
+    fn info(&self) -> RunInfo {
+        let [stdout_bytes, stderr_bytes] = self.output.written();
+        RunInfo {
+            run: self.id.clone(),
+            pid: self.pid,
+            started_ns: self.started.duration_since(UNIX_EPOCH).map_or(0, |span| span.as_nanos() as i64),
+            ended: self.ended.get(),
+            stdout_bytes,
+            stderr_bytes,
+            owned: self.output.is_owned(),
+        }
+    }
+}
+
+/// All runs.
+#[derive(Default)]
+pub(crate) struct Runs {
+    under_way: RefCell<Vec<Rc<Run>>>,
+    /// The oldest end first.
+    over: RefCell<VecDeque<Rc<Run>>>,
+}
+
+impl Runs {
+    /// How many are under way.
+    pub(crate) fn count(&self) -> usize {
+        self.under_way.borrow().len()
+    }
+
+    /// A run by its id.
+    pub(crate) fn find(&self, id: &str) -> Option<Rc<Run>> {
+        let under_way = self.under_way.borrow();
+        let over = self.over.borrow();
+        under_way.iter().chain(over.iter()).find(|run| run.id == id).cloned()
+    }
+
+    /// Whether a run of this id is under way.
+    pub(crate) fn is_under_way(&self, id: &str) -> bool {
+        self.under_way.borrow().iter().any(|run| run.id == id)
+    }
+
+    /// A run has started. One that is over makes room for its next step.
+    pub(crate) fn started(&self, run: Rc<Run>) {
+        self.over.borrow_mut().retain(|other| other.id != run.id);
+        self.under_way.borrow_mut().push(run);
+    }
+
+    /// A run is over. How it ended is kept until its owner has heard of it, or until many others ended.
+    pub(crate) fn ended(&self, run: &Rc<Run>, exited: Exited) {
+        run.ended.set(Some(exited));
+        run.output.close();
+        self.under_way.borrow_mut().retain(|other| !Rc::ptr_eq(other, run));
+        let mut over = self.over.borrow_mut();
+        over.push_back(run.clone());
+        if over.len() > bound::ENDED_RUNS {
+            over.pop_front();
+        }
+        let mut held: usize = over.iter().map(|run| run.output.held()).sum();
+        for run in over.iter() {
+            if held <= MOST_ENDED_OUTPUT {
+                break;
+            }
+            if !run.output.is_owned() {
+                held -= run.output.held();
+                run.output.clear();
+            }
+        }
+    }
+
+    /// The owner of a run has heard how it ended.
+    fn forget(&self, run: &Rc<Run>) {
+        self.over.borrow_mut().retain(|other| !Rc::ptr_eq(other, run));
+    }
+}
+
+/// Carries a run's output to a reader, and the reader's input to the run.
+pub(crate) async fn follow(
+    guest: &Guest,
+    run: &Rc<Run>,
+    mut reader: Reader,
+    frames: Frames,
+    mut out: SendStream<Bytes>,
+) -> io::Result<()> {
+    let mut left = None;
+    let hearing = run.input.hear(frames);
+    let telling = async {
+        while let Some(frame) = reader.next().await {
+            stream::send(&mut out, frame).await?;
+        }
+        let exited = run.ended.get().unwrap_or_default();
+        stream::send(&mut out, Frame::message(FrameKind::Exited, &exited)).await?;
+        stream::end(&mut out)
+    };
+    tokio::pin!(hearing);
+    {
+        tokio::pin!(telling);
+        tokio::select! {
+            biased;
+            told = &mut telling => told?,
+            // A reader that went away before it heard the end has not heard it; the run goes on.
+            ended = &mut hearing => match ended {
+                Left::Released | Left::Lost => return Ok(()),
+                Left::Closed => {
+                    left = Some(Left::Closed);
+                    telling.await?;
+                }
+            },
+        }
+    }
+    // The end was sent. That it arrived is known when the host lets go of the stream, and not when the connection breaks.
+    let left = match left {
+        Some(left) => left,
+        None => hearing.await,
+    };
+    if left != Left::Lost && reader.is_owner() {
+        guest.runs.forget(run);
+    }
+    Ok(())
+}
+
+/// Serves one who attaches to a run.
+pub(crate) async fn attach(guest: Rc<Guest>, body: RecvStream, mut out: SendStream<Bytes>) -> io::Result<()> {
+    let mut frames = Frames::new(body);
+    let Some(first) = frames.next().await?.filter(|first| first.kind == FrameKind::Attach) else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    frames.release(first.payload.len())?;
+    let order: Attach = first.read().map_err(io::Error::other)?;
+    let Some(run) = guest.runs.find(&order.run) else { return answer(out, FrameKind::NoRun).await };
+    let role = Role::try_from(order.role).unwrap_or(Role::Watcher);
+    let reader = run.output.reader([order.stdout_from, order.stderr_from], role);
+    let attached = Attached { owner: reader.is_owner(), stdin_bytes: run.input.taken(), note: run.note.clone() };
+    stream::send(&mut out, Frame::message(FrameKind::Attached, &attached)).await?;
+    follow(&guest, &run, reader, frames, out).await
+}
+
+/// Lists the runs.
+pub(crate) async fn list(guest: Rc<Guest>, mut out: SendStream<Bytes>) -> io::Result<()> {
+    let infos: Vec<RunInfo> = {
+        let (under_way, over) = (guest.runs.under_way.borrow(), guest.runs.over.borrow());
+        over.iter().chain(under_way.iter()).map(|run| run.info()).collect()
+    };
+    for info in infos {
+        stream::send(&mut out, Frame::message(FrameKind::RunInfo, &info)).await?;
+    }
+    answer(out, FrameKind::Done).await
+}
+
+/// Sends a signal to a run, and answers when that is done.
+pub(crate) async fn signal(guest: Rc<Guest>, body: RecvStream, out: SendStream<Bytes>) -> io::Result<()> {
+    let Some(frame) = Frames::new(body).next().await? else { return Ok(()) };
+    let order: Signal = frame.read().map_err(io::Error::other)?;
+    let Some(run) = guest.runs.find(&order.run) else { return answer(out, FrameKind::NoRun).await };
+    send_signal(&guest, &run, order.number, order.reason()).await;
+    answer(out, FrameKind::Done).await
+}
+
+/// Sends a signal to the processes of a run whose command has not ended. The first reason is the one that counts.
+pub(crate) async fn send_signal(guest: &Guest, run: &Run, number: i32, reason: EndReason) {
+    // Runs come and go only while nothing is being killed, so the target stays right for all passes.
+    let _killing = guest.killing.lock().await;
+    if !run.alive.get() {
+        return;
+    }
+    if run.reason.get() == EndReason::None {
+        run.reason.set(reason);
+    }
+    let zygote = guest.zygote_pid;
+    let target =
+        if guest.runs.count() <= 1 { Target::Everything { zygote } } else { Target::Command { main: run.pid, zygote } };
+    if number != libc::SIGKILL {
+        processes::signal(target, number);
+        return;
+    }
+    for _ in 0..KILL_PASSES {
+        if processes::signal(target, number) == 0 {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn answer(mut out: SendStream<Bytes>, word: FrameKind) -> io::Result<()> {
+    stream::send(&mut out, Frame::data(word, &[])).await?;
+    stream::end(&mut out)
+}

@@ -1,0 +1,187 @@
+//! A backend whose guests do not tell the truth, as one would that hostile code has taken over.
+//!
+//! It makes no sandbox at all: the guest is a task of this process that speaks HTTP/2, or does not.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use glovebox_core::{
+    Backend, ChangeRecord, ContentKeeper, Created, Evidence, Features, Found, GivenFile, GuestStream, Isolation,
+    LimitKind, LimitsInForce, Result, SandboxId, SandboxSpec,
+};
+use glovebox_proto::{Exited, Frame, FrameKind, RunInfo, Started, path};
+use h2::{RecvStream, SendStream, server::SendResponse};
+use http::{Request, Response, StatusCode};
+use tokio::io::{AsyncWriteExt, DuplexStream};
+
+/// What a guest does in place of its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lie {
+    /// It sends bytes that are not HTTP/2.
+    Garbage,
+    /// It answers with an error.
+    Refusal,
+    /// It sends a frame of a kind that does not exist.
+    UnknownKind,
+    /// It sends a frame that does not belong there.
+    WrongKind,
+    /// It announces a frame of four gigabytes.
+    HugeFrame,
+    /// It ends the stream within a frame.
+    CutFrame,
+    /// It says that the command started before it was about to start.
+    NoStarting,
+    /// It sends a message that cannot be read.
+    BadMessage,
+    /// It sends something else after the start.
+    Confused,
+    /// It lists runs without an end.
+    EndlessList,
+    /// It goes away once the command has started, every time.
+    GoesAway,
+}
+
+impl Lie {
+    /// All lies that break the rules of the channel when a run starts.
+    pub(crate) const AT_START: [Lie; 8] = [
+        Lie::Garbage,
+        Lie::Refusal,
+        Lie::UnknownKind,
+        Lie::WrongKind,
+        Lie::HugeFrame,
+        Lie::CutFrame,
+        Lie::NoStarting,
+        Lie::BadMessage,
+    ];
+}
+
+/// A backend whose guests lie.
+pub(crate) struct Liar(pub(crate) Lie);
+
+#[async_trait]
+impl Backend for Liar {
+    fn name(&self) -> &'static str {
+        "liar"
+    }
+
+    async fn probe(&self) -> Result<Features> {
+        Ok(Features::default())
+    }
+
+    fn environment(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    async fn create(&self, _id: SandboxId, _spec: &SandboxSpec) -> Result<()> {
+        Ok(())
+    }
+
+    async fn connect(&self, _id: SandboxId) -> Result<GuestStream> {
+        let (host, guest) = tokio::io::duplex(64 * 1024);
+        tokio::spawn(serve(self.0, guest));
+        Ok(Box::new(host))
+    }
+
+    async fn ready(&self, _id: SandboxId) -> Result<Created> {
+        Ok(Created { isolation: Isolation::default(), limits: LimitsInForce::default() })
+    }
+
+    async fn evidence(&self, _id: SandboxId) -> Result<Evidence> {
+        Ok(Evidence::unknown())
+    }
+
+    async fn changes(
+        &self,
+        _id: SandboxId,
+        _given: &[GivenFile],
+        _keeper: Option<Arc<dyn ContentKeeper>>,
+    ) -> Result<ChangeRecord> {
+        Ok(ChangeRecord::default())
+    }
+
+    async fn watched_limit(&self, _id: SandboxId) -> LimitKind {
+        std::future::pending().await
+    }
+
+    async fn list(&self) -> Result<Vec<Found>> {
+        Ok(Vec::new())
+    }
+
+    async fn destroy(&self, _id: SandboxId) -> Result<Option<Evidence>> {
+        Ok(None)
+    }
+
+    fn abandon(&self, _id: SandboxId) {}
+
+    async fn collect_garbage(&self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+}
+
+async fn serve(lie: Lie, mut stream: DuplexStream) {
+    if lie == Lie::Garbage {
+        // Whether the host is still there when the last byte is written is not the liar's concern.
+        let _ = stream.write_all(&[0xa5; 4096]).await;
+        return;
+    }
+    let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+    while let Some(Ok((request, respond))) = connection.accept().await {
+        let goes_away = lie == Lie::GoesAway && request.uri().path() != path::SIGNAL;
+        let _ = answer(lie, request, respond).await;
+        if goes_away {
+            // What was said is sent, then the connection is cut.
+            let _ = tokio::time::timeout(std::time::Duration::from_millis(20), connection.accept()).await;
+            return;
+        }
+    }
+}
+
+async fn answer(lie: Lie, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) -> Result<(), h2::Error> {
+    let status = if lie == Lie::Refusal { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::OK };
+    let response = Response::builder().status(status).body(()).expect("a status is a valid response");
+    let mut out = respond.send_response(response, lie == Lie::Refusal)?;
+    if lie == Lie::Refusal {
+        return Ok(());
+    }
+    if request.uri().path() == path::RUNS {
+        return list(&mut out);
+    }
+    let starting = || Frame::data(FrameKind::Starting, &[]);
+    let started = || Frame::message(FrameKind::Started, &Started { pid: 3 });
+    let say = match lie {
+        Lie::UnknownKind => vec![Bytes::from_static(&[200, 0, 0, 0, 0])],
+        Lie::WrongKind => vec![Frame::data(FrameKind::FileEnd, &[])],
+        Lie::HugeFrame => vec![Bytes::from_static(&[17, 0xff, 0xff, 0xff, 0xff])],
+        Lie::CutFrame => vec![started().slice(..3)],
+        Lie::NoStarting => vec![started()],
+        Lie::BadMessage => vec![starting(), Frame::data(FrameKind::Started, &[0xff; 9])],
+        Lie::Confused => vec![starting(), started(), Frame::data(FrameKind::Query, &[])],
+        Lie::GoesAway => {
+            out.send_data(starting(), false)?;
+            out.send_data(started(), false)?;
+            // The stream must outlive this function, or its end would be told before the connection breaks.
+            std::mem::forget(out);
+            return Ok(());
+        }
+        Lie::Garbage | Lie::Refusal | Lie::EndlessList => {
+            vec![
+                starting(),
+                started(),
+                Frame::message(FrameKind::Exited, &Exited { code: Some(0), ..Exited::default() }),
+            ]
+        }
+    };
+    for bytes in say {
+        out.send_data(bytes, false)?;
+    }
+    out.send_data(Bytes::new(), true)
+}
+
+/// Lists more runs than there can be, far beyond what fits a window: the host must stop it.
+fn list(out: &mut SendStream<Bytes>) -> Result<(), h2::Error> {
+    let run = Frame::message(FrameKind::RunInfo, &RunInfo { run: "run_0".into(), ..RunInfo::default() });
+    let many: Vec<u8> = run.iter().copied().cycle().take(run.len() * 100_000).collect();
+    out.send_data(many.into(), false)?;
+    out.send_data(Frame::data(FrameKind::Done, &[]), true)
+}
