@@ -10,7 +10,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 
-pub(crate) use living::{CreateArgs, DestroyArgs, ExecArgs, ListSandboxesArgs, SandboxArg};
+pub(crate) use living::{CreateArgs, DestroyArgs, ExecArgs, ListSandboxesArgs, RunArg, SandboxArg};
 pub(crate) use shared::{CommandArgs, SandboxArgs};
 
 const EXAMPLES: &str = "\
@@ -54,6 +54,7 @@ Examples:
   glovebox exec box -- ls -la
   glovebox exec box -l python -c 'print(1 + 1)'
   glovebox exec --timeout 10s --env DEBUG=1 box main.py
+  run=$(glovebox exec --detach box -- make); glovebox attach $run
 
 Flags stand before the program; what follows FILE or -- belongs to it. Exit codes are
 those of glovebox run.";
@@ -159,6 +160,15 @@ pub(crate) enum Verb {
         override_usage = "glovebox exec [FLAGS] ID FILE [ARGS]...\n       glovebox exec [FLAGS] ID -l LANGUAGE -c CODE [ARGS]...\n       glovebox exec [FLAGS] ID -- COMMAND [ARGS]..."
     )]
     Exec(Box<ExecArgs>),
+    /// See what a run in a sandbox that stays writes, and wait for its end
+    ///
+    /// First what is still kept of what it wrote, then the rest as it comes. Ctrl-C stops looking; the run goes on. A run that
+    /// is over is shown as it was recorded.
+    Attach(RunArg),
+    /// Wait for the end of a run, and end with its exit code
+    Wait(RunArg),
+    /// End a run
+    Cancel(RunArg),
     /// End all processes of a sandbox and keep its files
     Stop(SandboxArg),
     /// Start a stopped sandbox again, with its files

@@ -1,10 +1,7 @@
 //! Verbs and flags that are promised and not there yet. Whoever types one is told so, instead of what else it resembles.
 
 /// Verbs of later versions.
-const VERBS: [&str; 26] = [
-    "attach",
-    "cancel",
-    "wait",
+const VERBS: [&str; 23] = [
     "port",
     "ports",
     "network",

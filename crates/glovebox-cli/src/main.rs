@@ -54,6 +54,9 @@ fn main() {
         let words: Vec<String> = args[2..].iter().map(|word| word.to_string_lossy().into_owned()).collect();
         std::process::exit(glovebox_probe::run(&words).into());
     }
+    if args.get(1).is_some_and(|verb| verb == verbs::attach::FOLLOW) {
+        std::process::exit(verbs::attach::follow(&args[2..]).into());
+    }
     // The launcher is forked before anything else: while this process has one thread and owns nothing worth leaking.
     // It prepares sandboxes while the command line is being read.
     let backend = args.iter().any(|arg| MAKING.iter().any(|verb| arg == verb)).then(NativeBackend::start);
@@ -94,6 +97,9 @@ fn dispatch(line: CommandLine, backend: Option<Result<NativeBackend>>) -> Result
         Some(args::Verb::List(args)) => verbs::living::list(&cli.globals, &args, &flags),
         Some(args::Verb::Show(args)) => verbs::living::show(&cli.globals, &args, &flags),
         Some(args::Verb::Exec(args)) => verbs::exec::execute(&cli.globals, &args, &flags, after_dashes),
+        Some(args::Verb::Attach(args)) => verbs::attach::attach(&cli.globals, &args, &flags),
+        Some(args::Verb::Wait(args)) => verbs::attach::wait(&cli.globals, &args, &flags),
+        Some(args::Verb::Cancel(args)) => verbs::attach::cancel(&cli.globals, &args, &flags),
         Some(args::Verb::Stop(args)) => {
             verbs::living::act(verbs::living::Act::Stop, &cli.globals, &args, &flags, backend)
         }

@@ -118,6 +118,13 @@ pub(crate) fn run(result: &RunResult, spec: &SandboxSpec, artifact_dir: &Path) {
     }
 }
 
+/// Says how a run ended, where that does not speak for itself.
+pub(crate) fn ending(result: &RunResult) {
+    if let Some(line) = outcome(result) {
+        say(&line);
+    }
+}
+
 /// Says which layers are missing although nobody asked for that.
 pub(crate) fn missing(isolation: &Isolation, spec: &SandboxSpec) {
     let missing = missing_layers(isolation, spec);

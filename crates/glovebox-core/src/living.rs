@@ -55,6 +55,11 @@ pub enum SandboxState {
 }
 
 impl SandboxState {
+    /// Whether something of it lives, be it frozen.
+    pub fn has_processes(self) -> bool {
+        matches!(self, SandboxState::Creating | SandboxState::Ready | SandboxState::Paused)
+    }
+
     /// The state's name, as it stands in documents.
     pub fn as_str(self) -> &'static str {
         match self {

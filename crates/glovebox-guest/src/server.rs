@@ -94,7 +94,7 @@ async fn serve<W>(
 ) -> io::Result<()> {
     rustix::io::ioctl_fionbio(&sockets.zygote, true)?;
     let guest = Rc::new(Guest {
-        reaper: Reaper::default(),
+        reaper: Reaper::new(sockets.zygote_pid),
         zygote: Mutex::new(sys::register(sockets.zygote)?),
         zygote_pid: sockets.zygote_pid,
         runs: Runs::default(),

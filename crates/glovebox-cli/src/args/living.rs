@@ -52,8 +52,19 @@ pub(crate) struct ExecArgs {
     /// The file to run, and the program's arguments
     #[arg(value_name = "FILE", trailing_var_arg = true, num_args = 0..)]
     pub(crate) program: Vec<OsString>,
+    /// Print the run's id and do not wait for it; attach, wait and cancel take the id
+    #[arg(long, short, help_heading = "The run")]
+    pub(crate) detach: bool,
     #[command(flatten)]
     pub(crate) command: CommandArgs,
+}
+
+/// One run.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunArg {
+    /// The id of the run, or as much of its beginning as no other run has
+    #[arg(value_name = "RUN")]
+    pub(crate) run: String,
 }
 
 /// Flags of `list`.

@@ -7,8 +7,8 @@ use glovebox_engine::Toolchains;
 use glovebox_ledger::Ledger;
 
 use super::{
-    data_dir, living,
-    run::{self, Finished},
+    attach, data_dir, living,
+    run::{self, Finished, OnSignal},
     runtime,
 };
 use crate::{
@@ -24,6 +24,9 @@ pub(crate) fn execute(
     flags: &Flags,
     after_dashes: Option<Vec<OsString>>,
 ) -> Result<u8> {
+    if args.detach && !attach::is_follower() {
+        return attach::detach(globals);
+    }
     let mut engine = living::engine(globals, flags)?;
     if !args.command.no_record {
         engine = engine.with_ledger(Ledger::below(data_dir(globals)));
@@ -36,8 +39,17 @@ pub(crate) fn execute(
     let Plan { request, language, .. } =
         request::command_plan(globals, program, &args.command, flags, (spec.clone(), Toolchains::default()))?;
     let (argv, with_terminal) = (request.command.argv.clone(), request.terminal.is_some());
-    let driving = async { run::drive(pin!(sandbox.start(request)), with_terminal, globals.json).await };
-    let Finished { result, .. } = match runtime.block_on(driving) {
+    if args.detach {
+        let following = async { attach::follow_detached(sandbox.start(request).await?).await };
+        let followed = runtime.block_on(following);
+        return followed
+            .map(|result| result.outcome.exit_code())
+            .map_err(|e| run::explain_not_found(e, language, &argv));
+    }
+    attach::follow_left_behind(globals);
+    let starting =
+        async { run::drive(pin!(sandbox.start(request)), with_terminal, globals.json, OnSignal::Cancel).await };
+    let Finished { result, .. } = match runtime.block_on(starting) {
         Ok(Some(finished)) => finished,
         Ok(None) => return Ok(Outcome::Cancelled.exit_code()),
         Err(error) => return Err(run::explain_not_found(error, language, &argv)),

@@ -1,6 +1,10 @@
 //! `glovebox list|show|stop|start|pause|resume|reset|destroy`: sandboxes that stay.
 
-use std::{ffi::OsString, path::PathBuf, sync::Arc};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use glovebox_core::{Access, Error, ErrorCode, Label, Network, Result, SandboxId, SandboxState};
 use glovebox_engine::{Engine, SandboxStatus};
@@ -8,7 +12,7 @@ use glovebox_native::NativeBackend;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{create::end_of, data_dir, require_native, runs::ago, runtime};
+use super::{attach, create::end_of, data_dir, require_native, runs::ago, runtime};
 use crate::{
     args::{DestroyArgs, Globals, ListSandboxesArgs, SandboxArg},
     flags::Flags,
@@ -33,8 +37,13 @@ pub(crate) fn keep(id: Option<&OsString>) -> u8 {
 /// An engine for work with sandboxes that are there. It forks nothing.
 pub(super) fn engine(globals: &Globals, flags: &Flags) -> Result<Engine> {
     require_native(&globals.backend, flags)?;
+    Ok(engine_below(&data_dir(globals)))
+}
+
+/// The same for a data folder.
+pub(super) fn engine_below(data_dir: &Path) -> Engine {
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("glovebox"));
-    Ok(Engine::new(Arc::new(NativeBackend::without_launcher(program))).with_data_dir(data_dir(globals)))
+    Engine::new(Arc::new(NativeBackend::without_launcher(program))).with_data_dir(data_dir)
 }
 
 /// An engine that also makes sandboxes and removes files.
@@ -46,6 +55,7 @@ fn making_engine(globals: &Globals, flags: &Flags, backend: Option<Result<Native
 
 pub(crate) fn list(globals: &Globals, args: &ListSandboxesArgs, flags: &Flags) -> Result<u8> {
     let engine = engine(globals, flags)?;
+    attach::follow_left_behind(globals);
     let state = args.state.as_deref().map(|text| flags.check("state", text, parse_state)).transpose()?;
     let labels = flags.list("label", &args.label).into_iter().map(|text| flags.check("label", text, Label::parse));
     let labels = Label::collect(&labels.collect::<Result<Vec<_>>>()?);

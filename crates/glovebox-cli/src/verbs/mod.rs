@@ -1,6 +1,7 @@
 //! One file for each verb.
 
 pub(crate) mod apply;
+pub(crate) mod attach;
 pub(crate) mod changes;
 pub(crate) mod completions;
 pub(crate) mod create;

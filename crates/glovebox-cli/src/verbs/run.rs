@@ -59,7 +59,7 @@ pub(crate) fn execute(
     let (engine, runtime) = (ManuallyDrop::new(engine), ManuallyDrop::new(runtime()?));
     let (argv, spec) = (request.command.argv.clone(), request.spec.clone());
     let with_terminal = request.terminal.is_some();
-    let driving = async { drive(pin!(engine.start(request)), with_terminal, globals.json).await };
+    let driving = async { drive(pin!(engine.start(request)), with_terminal, globals.json, OnSignal::Cancel).await };
     let Finished { result, stderr_tail } = match runtime.block_on(driving) {
         Ok(Some(finished)) => finished,
         Ok(None) => return Ok(Outcome::Cancelled.exit_code()),
@@ -107,11 +107,21 @@ pub(super) struct Finished {
     pub(super) stderr_tail: Vec<u8>,
 }
 
+/// What a signal of the caller means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnSignal {
+    /// The end of the run.
+    Cancel,
+    /// The end of looking at it.
+    Leave,
+}
+
 /// Sees a run through that is being started. `None`: the caller was in a hurry, and the launcher cleans up behind us.
 pub(super) async fn drive(
     starting: Pin<&mut impl Future<Output = Result<Run>>>,
     with_terminal: bool,
     json: bool,
+    on_signal: OnSignal,
 ) -> Result<Option<Finished>> {
     let mut signals = EndSignals::listen()?;
     let Some(mut run) = start(starting, &mut signals).await? else { return Ok(None) };
@@ -124,6 +134,9 @@ pub(super) async fn drive(
         tokio::select! {
             forwarded = &mut forwarding => forwarded?,
             () = signals.next() => {
+                if on_signal == OnSignal::Leave {
+                    return Ok(None);
+                }
                 canceller.cancel();
                 // What the program said until now still reaches a reader who reads.
                 tokio::select! {

@@ -1,0 +1,268 @@
+//! `glovebox attach|wait|cancel` and `exec --detach`: runs in sandboxes that stay, from elsewhere.
+//!
+//! A detached run has a process of its own that follows it and records it: this program once more, in a session of its own.
+//! When that one is killed, the run goes on in its sandbox, and the next command that meets it starts another follower.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{BufRead, BufReader, Write},
+    os::unix::process::CommandExt,
+    pin::pin,
+    process::{Command, Stdio as HostStdio},
+};
+
+use glovebox_core::{Error, ErrorCode, Outcome, Result, RunId, RunResult, SandboxId};
+use glovebox_engine::{Engine, Run, Sandbox, Stdin};
+use glovebox_ledger::{Ledger, Stream};
+use serde_json::{Value, json};
+
+use super::{
+    data_dir, living,
+    run::{self, Finished, OnSignal},
+    runtime,
+};
+use crate::{
+    args::{Globals, RunArg},
+    flags::Flags,
+    report, stdio,
+};
+
+/// The word by which this program is started to follow a run that lost its follower.
+pub(crate) const FOLLOW: &str = "__follow";
+
+/// The variable that says to a copy of this program that it is the follower of a detached run.
+const DETACHED: &str = "__GLOVEBOX_DETACHED";
+
+/// A run that somebody named.
+enum Named {
+    /// Its sandbox knows it, or may.
+    In(Box<Sandbox>, RunId),
+    /// It is over, and this is its record.
+    Over(Box<RunResult>),
+}
+
+/// An engine that records.
+fn engine(globals: &Globals, flags: &Flags) -> Result<(Engine, Ledger)> {
+    let ledger = Ledger::below(data_dir(globals));
+    Ok((living::engine(globals, flags)?.with_ledger(ledger.clone()), ledger))
+}
+
+/// Finds a run by its id, or the beginning of its id.
+async fn find(engine: &Engine, ledger: &Ledger, text: &str) -> Result<Named> {
+    let run = match text.parse::<RunId>() {
+        Ok(run) => run,
+        Err(_) => ledger.find(text).await?,
+    };
+    let recorded = match ledger.document(run).await {
+        Ok(document) => Some(serde_json::from_str::<Value>(&document).map_err(|error| damaged(run, error))?),
+        Err(error) if error.code == ErrorCode::RunNotFound => None,
+        Err(error) => return Err(error),
+    };
+    if let Some(document) = recorded {
+        if !document["outcome"].is_null() {
+            return Ok(Named::Over(Box::new(serde_json::from_value(document).map_err(|error| damaged(run, error))?)));
+        }
+        let sandbox = document["sandbox"].as_str().unwrap_or_default();
+        return match engine.open(sandbox).await {
+            Ok(sandbox) => Ok(Named::In(Box::new(sandbox), run)),
+            Err(error) if error.code == ErrorCode::SandboxNotFound => {
+                let message =
+                    format!("the run {run} is under way in a sandbox of its own, which only its caller reaches");
+                Err(Error::new(ErrorCode::WrongState, message))
+            }
+            Err(error) => Err(error),
+        };
+    }
+    // A run without a record is known to its sandbox only.
+    for status in engine.sandboxes().await? {
+        if let Ok(sandbox) = engine.open(&status.sandbox.to_string()).await
+            && sandbox.runs().await?.iter().any(|known| known.run == run)
+        {
+            return Ok(Named::In(Box::new(sandbox), run));
+        }
+    }
+    Err(Error::new(ErrorCode::RunNotFound, format!("there is no run {run}"))
+        .hint("glovebox runs list shows the runs there are"))
+}
+
+fn damaged(run: RunId, error: serde_json::Error) -> Error {
+    Error::new(ErrorCode::LedgerDamaged, format!("the document of {run} cannot be read")).because(error)
+}
+
+pub(crate) fn attach(globals: &Globals, args: &RunArg, flags: &Flags) -> Result<u8> {
+    let (engine, ledger) = engine(globals, flags)?;
+    runtime()?.block_on(async {
+        let result = match find(&engine, &ledger, &args.run).await? {
+            Named::Over(result) => {
+                if !globals.json {
+                    replay(&ledger, result.run).await?;
+                }
+                *result
+            }
+            Named::In(sandbox, run) => {
+                let stdin = if globals.json { Stdin::Empty } else { stdio::standard_input(None)? };
+                let attaching = pin!(sandbox.attach(run, stdin));
+                match run::drive(attaching, false, globals.json, OnSignal::Leave).await? {
+                    Some(Finished { result, .. }) => result,
+                    None => {
+                        report::say(&format!("the run goes on; glovebox cancel {run} ends it"));
+                        return Ok(Outcome::Cancelled.exit_code());
+                    }
+                }
+            }
+        };
+        end(globals, &result)
+    })
+}
+
+/// Writes what a run that is over wrote.
+async fn replay(ledger: &Ledger, run: RunId) -> Result<()> {
+    let (stdout, stderr) = (ledger.output(run, Stream::Stdout).await?, ledger.output(run, Stream::Stderr).await?);
+    let written = std::io::stdout().write_all(&stdout).and_then(|()| std::io::stderr().write_all(&stderr));
+    match written {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::new(ErrorCode::HostIo, "cannot write to standard output").because(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn wait(globals: &Globals, args: &RunArg, flags: &Flags) -> Result<u8> {
+    let (engine, ledger) = engine(globals, flags)?;
+    runtime()?.block_on(async {
+        let result = match find(&engine, &ledger, &args.run).await? {
+            Named::Over(result) => *result,
+            Named::In(sandbox, run) => sandbox.attach(run, Stdin::Empty).await?.wait().await?,
+        };
+        end(globals, &result)
+    })
+}
+
+/// Says how a run ended, and gives its exit code.
+fn end(globals: &Globals, result: &RunResult) -> Result<u8> {
+    if globals.json {
+        report::document(result)?;
+    } else {
+        report::ending(result);
+    }
+    Ok(result.outcome.exit_code())
+}
+
+pub(crate) fn cancel(globals: &Globals, args: &RunArg, flags: &Flags) -> Result<u8> {
+    let (engine, ledger) = engine(globals, flags)?;
+    runtime()?.block_on(async {
+        let (run, was_running) = match find(&engine, &ledger, &args.run).await? {
+            Named::Over(result) => (result.run, false),
+            Named::In(sandbox, run) => match sandbox.cancel(run).await {
+                Ok(()) => (run, true),
+                // It ended while it was looked for.
+                Err(error) if error.code == ErrorCode::RunNotFound => (run, false),
+                Err(error) => return Err(error),
+            },
+        };
+        if globals.json {
+            report::document(&json!({ "run": run, "cancelled": was_running }))?;
+        } else if !was_running {
+            report::say(&format!("the run {run} is over already"));
+        }
+        Ok(0)
+    })
+}
+
+/// Whether this process is the follower of a detached run.
+pub(super) fn is_follower() -> bool {
+    std::env::var_os(DETACHED).is_some()
+}
+
+/// Starts this program once more as the follower of a run, with the same arguments, and tells the run's id once it has
+/// started.
+pub(super) fn detach(globals: &Globals) -> Result<u8> {
+    let failed = |error| Error::new(ErrorCode::HostIo, "the follower of the run cannot be started").because(error);
+    let program = std::env::current_exe().map_err(failed)?;
+    let mut child = Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .env(DETACHED, "1")
+        .stdin(HostStdio::inherit())
+        .stdout(HostStdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let mut told = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        BufReader::new(stdout).read_line(&mut told).map_err(failed)?;
+    }
+    let Some((run, sandbox)) = told.trim_end().split_once(' ') else {
+        // It has said why; what it ended with is what this command ends with.
+        let code = child.wait().map_err(failed)?.code().unwrap_or(125);
+        return Ok(u8::try_from(code).unwrap_or(125));
+    };
+    match globals.json {
+        true => report::document(&json!({ "run": run, "sandbox": sandbox }))?,
+        false => report::print(&format!("{run}\n"))?,
+    }
+    Ok(0)
+}
+
+/// The follower's part: tells that the run has started, lets go of the caller's session and streams, and waits for the end.
+pub(super) async fn follow_detached(run: Run) -> Result<RunResult> {
+    report::print(&format!("{} {}\n", run.id(), run.sandbox()))?;
+    leave_caller()
+        .map_err(|error| Error::new(ErrorCode::HostIo, "the caller's session cannot be left").because(error))?;
+    run.wait().await
+}
+
+/// Leaves the caller's session and its standard streams.
+fn leave_caller() -> std::io::Result<()> {
+    // Whoever leads a session already has none to leave.
+    let _ = rustix::process::setsid();
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    Ok(())
+}
+
+/// Follows a run that lost its follower, to its end and into the ledger.
+pub(crate) fn follow(words: &[OsString]) -> u8 {
+    let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
+    let [data_dir, sandbox, run] = words[..] else { return 2 };
+    let followed = || -> Result<()> {
+        let wrong = |_| Error::new(ErrorCode::Usage, "an id is needed");
+        let (sandbox, run): (SandboxId, RunId) = (sandbox.parse().map_err(wrong)?, run.parse().map_err(wrong)?);
+        let engine = living::engine_below(data_dir.as_ref()).with_ledger(Ledger::below(data_dir));
+        let _ = leave_caller();
+        runtime()?.block_on(async {
+            match engine.open(&sandbox.to_string()).await {
+                Ok(sandbox) => match sandbox.follow_again(run).await? {
+                    Some(run) => run.wait().await.map(drop),
+                    None => Ok(()),
+                },
+                // One that is only paused goes on later.
+                Err(_) if engine.status(&sandbox.to_string()).await.is_ok_and(|found| found.state.has_processes()) => {
+                    Ok(())
+                }
+                Err(_) => engine.give_up(run).await.map(drop),
+            }
+        })
+    };
+    u8::from(followed().is_err())
+}
+
+/// Starts followers for runs whose followers were killed. Nobody waits for them.
+pub(super) fn follow_left_behind(globals: &Globals) {
+    let data_dir = data_dir(globals);
+    let Ok(left) = Ledger::below(&data_dir).unfollowed() else { return };
+    let Ok(program) = std::env::current_exe() else { return };
+    for unfollowed in left {
+        let words = [unfollowed.sandbox.to_string(), unfollowed.run.to_string()];
+        // What cannot be followed now is met by the next command.
+        let _ = Command::new(&program)
+            .arg(FOLLOW)
+            .arg(&data_dir)
+            .args(words)
+            .stdin(HostStdio::null())
+            .stdout(HostStdio::null())
+            .stderr(HostStdio::null())
+            .process_group(0)
+            .spawn();
+    }
+}
