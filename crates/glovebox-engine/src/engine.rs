@@ -145,7 +145,11 @@ impl Engine {
         let connected = async { Channel::open(self.backend.connect(id).await?).await };
         match connected.await {
             Ok(channel) => Ok((guard, channel)),
-            Err(error) => Err(guard.end_after(error).await),
+            Err(error) => {
+                // A guest that went away this early did so because the sandbox could not be made, and that explains more.
+                let error = self.backend.ready(id).await.err().unwrap_or(error);
+                Err(guard.end_after(error).await)
+            }
         }
     }
 

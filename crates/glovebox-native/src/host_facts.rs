@@ -8,7 +8,7 @@ mod groups;
 mod known;
 mod trials;
 
-pub use crate::standing::Standing;
+pub use crate::standing::{Standing, has_ids_for_sandboxes, lacking};
 pub use groups::{GroupFacts, group_facts};
 pub use known::{Container, KNOWN_HOSTS, KnownHost, Signs};
 pub use trials::{Obstacle, Step, try_id_mapped_mount, try_user_namespace};

@@ -1,7 +1,8 @@
 //! What a launcher may do on this host, and how that of an ordinary user becomes able to make sandboxes.
 //!
 //! Theory of operation. Root makes sandboxes as it is. The launcher of an ordinary user first enters a user namespace of
-//! its own, in which it is root: there it may mount, make further namespaces and write their id maps. Id 0 there is the
+//! its own, in which it is root: there it may mount, make further namespaces and write their id maps. A root who lacks one
+//! of the capabilities that a root needs, or the ids, as most roots of containers do, is an ordinary user here. Id 0 there is the
 //! caller. Where the caller has sub-ids, the ids 1 to 65536 there are these, written by the setuid program `newuidmap`;
 //! otherwise there is no other id at all.
 //!
@@ -40,9 +41,9 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// Whether this process is root with what root needs for sandboxes.
+    /// Whether this process is root with all that root needs for sandboxes.
     pub(crate) fn is_root() -> bool {
-        geteuid().is_root() && capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
+        geteuid().is_root() && lacking().is_empty() && has_ids_for_sandboxes()
     }
 
     /// Takes the best standing there is. For an ordinary user this process is in another user namespace afterwards.
@@ -64,6 +65,33 @@ impl Standing {
         step("map the caller's id", map_one(uid, gid))?;
         Ok(Standing::OneId)
     }
+}
+
+/// What a root needs to make sandboxes as root.
+const NEEDED: [(CapabilitySet, &str); 8] = [
+    (CapabilitySet::CHOWN, "CHOWN"),
+    (CapabilitySet::DAC_OVERRIDE, "DAC_OVERRIDE"),
+    (CapabilitySet::KILL, "KILL"),
+    (CapabilitySet::SETGID, "SETGID"),
+    (CapabilitySet::SETUID, "SETUID"),
+    (CapabilitySet::NET_ADMIN, "NET_ADMIN"),
+    (CapabilitySet::SYS_PTRACE, "SYS_PTRACE"),
+    (CapabilitySet::SYS_ADMIN, "SYS_ADMIN"),
+];
+
+/// Those capabilities that a root needs and this process does not have, without `CAP_`.
+pub fn lacking() -> Vec<&'static str> {
+    let held = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+    NEEDED.iter().filter(|(capability, _)| !held.contains(*capability)).map(|(_, name)| *name).collect()
+}
+
+/// Whether the ids that root gives to sandboxes exist here. In a user namespace of somebody else, as rootless containers
+/// have it, most do not.
+pub fn has_ids_for_sandboxes() -> bool {
+    ["/proc/self/uid_map", "/proc/self/gid_map"].iter().all(|map| {
+        let map = sys::read_small(map).unwrap_or_default();
+        map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
+    })
 }
 
 /// The step that hosts refuse which forbid user namespaces.

@@ -23,6 +23,8 @@ pub(crate) struct Facts {
     groups: GroupFacts,
     obstacle: Option<Obstacle>,
     id_mapped: Option<String>,
+    /// Capabilities that a root needs and the caller does not have.
+    lacking: Vec<&'static str>,
 }
 
 impl Facts {
@@ -36,20 +38,21 @@ impl Facts {
             groups: host_facts::group_facts(),
             obstacle: host_facts::try_user_namespace().err(),
             id_mapped: host_facts::try_id_mapped_mount("/usr").err().map(|error| error.to_string()),
+            lacking: host_facts::lacking(),
             signs,
             uid,
             name,
         }
     }
 
-    /// Whether the caller is a root who may do what roots do.
+    /// Whether the caller is a root who makes sandboxes as root.
     fn is_root(&self) -> bool {
-        self.uid == 0 && self.signs.may_administrate
+        host_facts::standing(true, self.sub_ids) == Some(Standing::Root)
     }
 
     /// Whether the host lets this caller do what a sandbox needs.
     fn is_let(&self) -> bool {
-        self.obstacle.is_none() && (!self.is_root() || self.signs.lacking.is_empty())
+        self.obstacle.is_none()
     }
 
     fn standing(&self) -> Option<Standing> {
@@ -117,20 +120,22 @@ fn caller(facts: &Facts) -> Check {
     }
 }
 
-/// A root who may administrate but lacks the rest is what a container with half of its options has.
+/// A root who lacks something is what most containers have.
 fn capabilities(facts: &Facts) -> Check {
-    let lacking = &facts.signs.lacking;
+    let lacking = &facts.lacking;
     let check = |status, detail: String| Check::new(HOST, "capabilities", status, detail);
-    match (facts.uid == 0, facts.signs.may_administrate) {
-        (false, _) => check(Status::Ok, "an ordinary user needs none".into()),
-        (true, _) if lacking.is_empty() => check(Status::Ok, "all that a root needs for sandboxes".into()),
-        (true, false) => {
-            check(Status::Degraded, "this root may not administrate and is treated as an ordinary user".into())
-                .fix(format!("docker run --cap-add {}", lacking.join(" --cap-add ")))
-        }
-        (true, true) => check(Status::Missing, format!("root lacks {}", lacking.join(", ")))
-            .fix(format!("docker run --cap-add {}", lacking.join(" --cap-add "))),
+    if facts.uid != 0 {
+        return check(Status::Ok, "an ordinary user needs none".into());
     }
+    if !lacking.is_empty() {
+        let detail = format!("this root lacks {} and is treated as an ordinary user", lacking.join(", "));
+        return check(Status::Degraded, detail).fix(format!("docker run --cap-add {}", lacking.join(" --cap-add ")));
+    }
+    if !host_facts::has_ids_for_sandboxes() {
+        let detail = "this root is that of a user namespace, which has few ids, and is treated as an ordinary user";
+        return check(Status::Degraded, detail.into());
+    }
+    check(Status::Ok, "all that a root needs for sandboxes".into())
 }
 
 fn give_sub_ids(user: &str) -> String {

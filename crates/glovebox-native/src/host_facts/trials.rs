@@ -13,7 +13,9 @@ use rustix::{
 };
 
 use crate::{
-    idmap, sys,
+    idmap,
+    standing::Standing,
+    sys,
     sys::{Forked, KillOnDrop, Sealed},
     wire,
 };
@@ -113,19 +115,13 @@ fn report(parent: &OwnedFd, result: Result<(), (u8, rustix::io::Errno)>) -> ! {
 /// Gives a new user namespace the ids that its caller can give without help: root a range, others their own.
 fn give_ids(pid: Pid) -> io::Result<()> {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
-    if user.is_root() && is_initial_range() {
+    if Standing::is_root() {
         let map = idmap::plain_map(0x2000_0000);
         return idmap::write_maps(pid, &map, &map);
     }
     // An ordinary user may map a group only after giving up on further groups.
     std::fs::write(format!("/proc/{}/setgroups", pid.as_raw_nonzero()), "deny")?;
     idmap::write_maps(pid, &format!("0 {} 1\n", user.as_raw()), &format!("0 {} 1\n", group.as_raw()))
-}
-
-/// Whether all ids exist here; in a container's own user namespace most do not.
-fn is_initial_range() -> bool {
-    let map = sys::read_small("/proc/self/uid_map").unwrap_or_default();
-    map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// Tries to shift the owners of a folder's files by a mount that is attached nowhere. The caller must have one thread.
