@@ -23,6 +23,8 @@ pub(crate) struct Plan {
     pub(crate) mounts: Vec<PlannedMount>,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// Whether commands have the caller's own id outside, so that what they are shown of the caller's folders is theirs.
+    pub(crate) as_caller: bool,
     /// What makes it a living sandbox.
     pub(crate) living: Option<PlannedLife>,
 }

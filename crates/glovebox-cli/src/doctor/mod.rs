@@ -47,7 +47,7 @@ impl Facts {
 
     /// Whether the caller is a root who makes sandboxes as root.
     fn is_root(&self) -> bool {
-        host_facts::standing(true, self.sub_ids) == Some(Standing::Root)
+        host_facts::standing() == Standing::Root
     }
 
     /// Whether the host lets this caller do what a sandbox needs.
@@ -56,7 +56,7 @@ impl Facts {
     }
 
     fn standing(&self) -> Option<Standing> {
-        host_facts::standing(self.is_let(), self.sub_ids)
+        self.is_let().then(host_facts::standing)
     }
 
     fn caller(&self) -> String {
@@ -129,6 +129,9 @@ fn capabilities(facts: &Facts) -> Check {
     }
     if !lacking.is_empty() {
         let detail = format!("this root lacks {} and is treated as an ordinary user", lacking.join(", "));
+        if host_facts::may_give_ids() {
+            return check(Status::Ok, detail);
+        }
         return check(Status::Degraded, detail).fix(format!("docker run --cap-add {}", lacking.join(" --cap-add ")));
     }
     if !host_facts::has_ids_for_sandboxes() {
@@ -167,10 +170,23 @@ fn sub_ids(facts: &Facts) -> Check {
     if facts.is_root() {
         return Check::new(LAYERS, "sub-ids", Status::Ok, "root needs none").optional();
     }
+    if host_facts::may_give_ids() {
+        return Check::new(LAYERS, "sub-ids", Status::Ok, "this root may give some to itself").optional();
+    }
     let detail = match facts.sub_ids {
         SubIds { tools: false, .. } => "newuidmap and newgidmap are not installed",
         SubIds { users: false, .. } => "/etc/subuid has no 65536 ids for this user",
         SubIds { groups: false, .. } => "/etc/subgid has no 65536 ids for this user",
+        SubIds { .. } if host_facts::standing() != Standing::SubIds => {
+            return Check::new(
+                LAYERS,
+                "sub-ids",
+                Status::Missing,
+                "newgidmap refuses a group that is not your account's",
+            )
+            .fix("newgrp (without a name it gives you the group of your account)")
+            .optional();
+        }
         SubIds { .. } => "65536 users and groups",
     };
     let status = if facts.sub_ids.suffice() { Status::Ok } else { Status::Missing };

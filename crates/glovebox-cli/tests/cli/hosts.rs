@@ -1,20 +1,29 @@
 //! Hosts that give less than a plain machine: each is made for real, with the tools of util-linux.
 
-use std::{ffi::OsStr, process::Command};
+use std::{
+    ffi::OsStr,
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+};
 
 use serde_json::Value;
 
 use crate::{Bench, Called};
 
-/// Calls the binary below other programs, which make the host what it is to be.
-fn call_below(bench: &Bench, host: &[&str], args: &[&str]) -> Called {
+/// The binary below other programs, which make the host what it is to be.
+fn below(bench: &Bench, host: &[&str], args: &[&str]) -> Command {
     let glovebox = bench.glovebox(args);
     let mut command = Command::new(host[0]);
     command.args(&host[1..]).arg(glovebox.get_program()).args(glovebox.get_args()).current_dir(bench.work());
     for (name, value) in glovebox.get_envs() {
         value.map(|value| command.env(name, value));
     }
-    Called::new(command.stdin(std::process::Stdio::null()).output().expect("util-linux is there"))
+    command.stdin(Stdio::null());
+    command
+}
+
+fn call_below(bench: &Bench, host: &[&str], args: &[&str]) -> Called {
+    Called::new(below(bench, host, args).output().expect("util-linux is there"))
 }
 
 fn missing(document: &Value) -> Vec<&str> {
@@ -40,6 +49,57 @@ fn a_root_who_lacks_a_capability_makes_sandboxes_as_an_ordinary_user_does() {
         assert_eq!(doctor.code, 0, "{lack}: {}", doctor.text());
         assert!(doctor.text().contains("and is treated as an ordinary user"), "{lack}: {}", doctor.text());
     }
+}
+
+/// The ids on the host of a process that has this word among its arguments.
+fn ids_outside(word: &str) -> Vec<u32> {
+    let is_it = |folder: &std::path::Path| {
+        let line = std::fs::read(folder.join("cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).next_back() == Some(b"")
+            && line.split(|byte| *byte == 0).nth(3) == Some(word.as_bytes())
+    };
+    let processes = std::fs::read_dir("/proc").expect("/proc").filter_map(Result::ok).map(|entry| entry.path());
+    let found = processes.filter(|folder| is_it(folder)).next().expect("the program runs");
+    let status = std::fs::read_to_string(found.join("status")).expect("its status");
+    let ids = status.lines().filter(|line| line.starts_with("Uid:") || line.starts_with("Gid:"));
+    ids.flat_map(|line| line.split_whitespace().skip(1).map(|id| id.parse().expect("an id"))).collect()
+}
+
+#[test]
+fn commands_of_a_root_without_rights_are_nobody_outside_and_work_in_its_workspace_all_the_same() {
+    let bench = Bench::new();
+    let host = ["setpriv", "--bounding-set", "-sys_admin"];
+    let word = format!("word-{}", std::process::id());
+    let mut command = below(&bench, &host, &["run", "--", "/bin/sh", "-c", "echo started; read line", &word]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("util-linux is there");
+    let mut said = String::new();
+    BufReader::new(child.stdout.as_mut().expect("a pipe")).read_line(&mut said).expect("the program speaks");
+    let ids = ids_outside(&word);
+    drop(child.stdin.take());
+    child.wait().expect("the run ends");
+    assert!(ids.len() == 8 && ids.iter().all(|id| *id > 0x2000_0000), "{ids:?}");
+
+    bench.write("old", "old\n");
+    let line = "cat old && echo new > new && mkdir -m 700 deep && echo x > deep/file";
+    let document = call_below(&bench, &host, &["run", "--json", "--workspace", ".", "--", "sh", "-c", line]).document();
+    assert_eq!(document["stdout"]["text"], "old\n", "{document}");
+    let added = serde_json::json!(["agent_workspace/deep/file", "agent_workspace/new"]);
+    assert_eq!(document["changes"]["added"], added, "{document}");
+    let line = "mkdir -m 700 ../outputs/deep && (umask 077; echo x > ../outputs/deep/file)";
+    let document = call_below(&bench, &host, &["run", "--json", "--", "sh", "-c", line]).document();
+    assert_eq!(document["artifacts"][0]["path"], "outputs/deep/file", "{document}");
+}
+
+#[test]
+fn a_root_who_has_lost_everything_is_told_what_helps() {
+    let bench = Bench::new();
+    let host = ["setpriv", "--bounding-set", "-all"];
+    let called = call_below(&bench, &host, &["run", "--", "true"]);
+    assert_eq!(called.code, 125, "{}", called.stderr);
+    assert!(called.stderr.contains("this is a root without CAP_SETFCAP: docker run --user 1000"), "{}", called.stderr);
+    let doctor = call_below(&bench, &host, &["doctor"]);
+    assert_eq!(doctor.code, 1, "{}", doctor.text());
+    assert!(doctor.text().contains("fix: docker run --user 1000, or --cap-add SETFCAP"), "{}", doctor.text());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use crate::sys;
+use crate::{standing, sys};
 
 /// A kind of host that refuses something, by the name that its users know it by.
 #[derive(Debug)]
@@ -58,6 +58,8 @@ pub struct Signs {
     pub covered_proc: bool,
     /// Whether a profile of AppArmor is on the caller.
     pub confined: bool,
+    /// Whether the caller is a root who may not even give root's own id to a namespace.
+    pub powerless_root: bool,
 }
 
 impl Signs {
@@ -80,6 +82,7 @@ impl Signs {
             filtered: sys::status_field(&status, "Seccomp") == Some("2"),
             covered_proc: mounts.lines().any(is_over_proc),
             confined: read("/proc/self/attr/current").contains("(enforce)"),
+            powerless_root: standing::is_powerless_root(),
         }
     }
 }
@@ -161,6 +164,12 @@ pub const KNOWN_HOSTS: &[KnownHost] = &[
         recognises: |signs| signs.container == Some(Container::Podman) && is_tight_container(signs),
     },
     KnownHost {
+        name: "a root without CAP_SETFCAP",
+        sign: "root has lost its capabilities; the kernel then lets nobody give root's own id to a namespace",
+        remedy: "docker run --user 1000, or --cap-add SETFCAP",
+        recognises: |signs| signs.powerless_root,
+    },
+    KnownHost {
         name: "an LXC container without nesting",
         sign: "LXC's files are there, and a filter, a covered /proc or a profile of AppArmor",
         remedy: "incus config set NAME security.nesting=true (LXC: lxc.include = /usr/share/lxc/config/nesting.conf)",
@@ -238,6 +247,7 @@ mod tests {
         assert!(name(&Signs { unprivileged_clone: Some(0), ..plain() }).contains("hardened"));
         assert!(name(&Signs { most_user_namespaces: Some(0), ..plain() }).contains("allows no"));
         assert!(name(&Signs { changed_root: true, ..plain() }).contains("chroot"));
+        assert!(name(&Signs { powerless_root: true, root: true, ..plain() }).contains("SETFCAP"));
         let wsl = Signs { version: "Linux version 4.4.0-19041-Microsoft".into(), ..Signs::default() };
         assert_eq!(name(&wsl), "WSL 1");
         assert_eq!(name(&Signs { version: "Linux version 5.15.1-microsoft-standard-WSL2".into(), ..plain() }), "");

@@ -12,7 +12,7 @@ use super::{
     live::Live,
 };
 use crate::{
-    cgroup::{GroupLimits, Groups, Side},
+    cgroup::{GroupLimits, Groups},
     idmap::{self, SandboxIds},
     inside::{self, Inside},
     mounts::{self, Mapped, Tree},
