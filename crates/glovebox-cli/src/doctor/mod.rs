@@ -132,7 +132,8 @@ fn capabilities(facts: &Facts) -> Check {
         if host_facts::may_give_ids() {
             return check(Status::Ok, detail);
         }
-        return check(Status::Degraded, detail).fix(format!("docker run --cap-add {}", lacking.join(" --cap-add ")));
+        return check(Status::Degraded, detail)
+            .fix(format!("run the container with --cap-add {}", lacking.join(" --cap-add ")));
     }
     if !host_facts::has_ids_for_sandboxes() {
         let detail = "this root is that of a user namespace, which has few ids, and is treated as an ordinary user";
@@ -210,7 +211,7 @@ fn groups(facts: &Facts) -> Check {
             .fix("boot with cgroup_enable=memory systemd.unified_cgroup_hierarchy=1"),
         (false, []) if facts.uid == 0 => {
             check(Status::Degraded, format!("{version}, but it cannot be written here; {without}"))
-                .fix("docker run -v /sys/fs/cgroup:/sys/fs/cgroup")
+                .fix("run the container with -v /sys/fs/cgroup:/sys/fs/cgroup")
         }
         _ => check(Status::Degraded, format!("{version}, but no part of it was given to you; {without}"))
             .fix("systemd-run --user --scope -p Delegate=yes glovebox run …"),

@@ -3,6 +3,7 @@
 use std::{
     ffi::OsStr,
     io::{BufRead, BufReader},
+    os::unix::fs::PermissionsExt,
     process::{Command, Stdio},
 };
 
@@ -100,6 +101,42 @@ fn a_root_who_has_lost_everything_is_told_what_helps() {
     let doctor = call_below(&bench, &host, &["doctor"]);
     assert_eq!(doctor.code, 1, "{}", doctor.text());
     assert!(doctor.text().contains("fix: docker run --user 1000, or --cap-add SETFCAP"), "{}", doctor.text());
+}
+
+#[test]
+fn a_user_whose_group_is_not_that_of_the_account_makes_sandboxes_without_sub_ids() {
+    let bench = Bench::new();
+    let folder = bench.dir.path();
+    for path in [folder.to_owned(), bench.work(), bench.home()] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).expect("open to the user");
+    }
+    let program = folder.join("glovebox");
+    std::fs::copy(env!("CARGO_BIN_EXE_glovebox"), &program).expect("the program where the user can start it");
+    for (name, text) in [
+        ("passwd", "root:x:0:0::/root:/bin/sh\nanna:x:54320:54320::/:/bin/sh\n"),
+        ("subuid", "anna:700000:65536\n"),
+        ("subgid", "anna:700000:65536\n"),
+    ] {
+        std::fs::write(folder.join(name), text).expect("a table of accounts");
+    }
+    let tables = after("for f in passwd subuid subgid; do mount --bind ../$f /etc/$f; done");
+    let call = |group: &str, args: &[&str]| {
+        let host = ["unshare", "--mount", "sh", "-c", &tables, "sh", "setpriv", "--clear-groups", "--reuid", "54320"];
+        let mut command = Command::new(host[0]);
+        command.args(&host[1..]).args(["--regid", group]).arg(&program).args(args);
+        command
+            .env_clear()
+            .env("PATH", "/usr/bin:/usr/sbin:/bin:/sbin")
+            .env("HOME", bench.home())
+            .current_dir(bench.work());
+        Called::new(command.output().expect("util-linux is there"))
+    };
+    let own = call("54320", &["run", "--json", "--", "true"]).document();
+    assert!(!missing(&own).contains(&"separate_guest"), "{own}");
+    let other = call("54399", &["run", "--json", "--", "true"]).document();
+    assert!(missing(&other).contains(&"separate_guest"), "{other}");
+    let doctor = call("54399", &["doctor"]);
+    assert!(doctor.text().contains("newgidmap refuses a group that is not your account's"), "{}", doctor.text());
 }
 
 #[test]
