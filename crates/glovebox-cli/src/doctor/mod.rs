@@ -197,23 +197,24 @@ fn sub_ids(facts: &Facts) -> Check {
 }
 
 fn groups(facts: &Facts) -> Check {
-    let GroupFacts { version, there, missing, ours } = &facts.groups;
+    let GroupFacts { version, there, missing, refused } = &facts.groups;
     let check = |status, detail: String| Check::new(LAYERS, "control groups", status, detail).optional();
     if facts.groups.suffice() {
         return check(Status::Ok, format!("{version}: {}", there.join(", ")));
     }
     let without = "limits are held by each process's own and by a watcher, CPU time by nothing";
-    match (ours, missing.as_slice()) {
-        (_, [_, ..]) if *version == "none" => {
+    let why = refused.as_deref().unwrap_or_default();
+    match missing.as_slice() {
+        [_, ..] if *version == "none" => {
             check(Status::Degraded, format!("none is mounted; {without}")).fix("mount -t cgroup2 none /sys/fs/cgroup")
         }
-        (_, [_, ..]) => check(Status::Degraded, format!("{version} without {}; {without}", missing.join(", ")))
+        [_, ..] => check(Status::Degraded, format!("{version} without {}; {without}", missing.join(", ")))
             .fix("boot with cgroup_enable=memory systemd.unified_cgroup_hierarchy=1"),
-        (false, []) if facts.uid == 0 => {
-            check(Status::Degraded, format!("{version}, but it cannot be written here; {without}"))
+        [] if facts.uid == 0 => {
+            check(Status::Degraded, format!("{version}, but no group can be made ({why}); {without}"))
                 .fix("run the container with -v /sys/fs/cgroup:/sys/fs/cgroup")
         }
-        _ => check(Status::Degraded, format!("{version}, but no part of it was given to you; {without}"))
+        [] => check(Status::Degraded, format!("{version}, but no group can be made for you ({why}); {without}"))
             .fix("systemd-run --user --scope -p Delegate=yes glovebox run …"),
     }
 }

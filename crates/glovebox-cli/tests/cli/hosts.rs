@@ -92,6 +92,25 @@ fn commands_of_a_root_without_rights_are_nobody_outside_and_work_in_its_workspac
 }
 
 #[test]
+fn the_doctor_tries_to_make_a_group_and_leaves_none() {
+    let bench = Bench::new();
+    let look = |host: &[&str]| {
+        let document = call_below(&bench, host, &["doctor", "--json"]).document();
+        let checks = document["checks"].as_array().expect("checks").clone();
+        checks.into_iter().find(|check| check["name"] == "control groups").expect("the check of groups")
+    };
+    let found = look(&["env"]);
+    assert_eq!(found["status"], "ok", "{found}");
+    // The folders can be written as far as their modes tell, and yet they cannot.
+    let close = after("for f in /sys/fs/cgroup/*; do mount --bind -o ro $f $f || exit; done");
+    let found = look(&["unshare", "--mount", "sh", "-c", &close, "sh"]);
+    assert_eq!(found["status"], "degraded", "{found}");
+    assert!(found["detail"].as_str().expect("a detail").contains("no group can be made"), "{found}");
+    let left = crate::folders_with(std::path::Path::new("/sys/fs/cgroup"), "glovebox.trial");
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
 fn a_root_who_has_lost_everything_is_told_what_helps() {
     let bench = Bench::new();
     let host = ["setpriv", "--bounding-set", "-all"];

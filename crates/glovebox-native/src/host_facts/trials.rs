@@ -13,6 +13,7 @@ use rustix::{
 };
 
 use crate::{
+    cgroup::Cgroups,
     idmap,
     standing::Standing,
     sys,
@@ -122,6 +123,35 @@ fn give_ids(pid: Pid) -> io::Result<()> {
     // An ordinary user may map a group only after giving up on further groups.
     std::fs::write(format!("/proc/{}/setgroups", pid.as_raw_nonzero()), "deny")?;
     idmap::write_maps(pid, &format!("0 {} 1\n", user.as_raw()), &format!("0 {} 1\n", group.as_raw()))
+}
+
+/// Tries to make groups, and to put a process into them.
+pub(super) fn try_groups(cgroups: &Cgroups) -> io::Result<()> {
+    let name = format!("glovebox.trial.{}", rustix::process::getpid().as_raw_nonzero());
+    let groups = cgroups.make_trial(&name)?;
+    let (here, there) = wire::stream_pair()?;
+    match sys::fork_with(0)? {
+        Forked::Child => {
+            drop(here);
+            let errno = groups.join().err().map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
+            // Whoever waits sees the end of the process if this fails.
+            let _ = rustix::io::write(&there, &errno.to_ne_bytes());
+            sys::exit_now(0)
+        }
+        Forked::Parent { pidfd, .. } => {
+            drop(there);
+            // Its end is waited for before the groups are removed, which must be empty then.
+            let child = KillOnDrop::new(pidfd);
+            let mut said = [0; 4];
+            let length = rustix::io::read(&here, &mut said[..])?;
+            drop(child);
+            match (length, i32::from_ne_bytes(said)) {
+                (4, 0) => Ok(()),
+                (4, errno) => Err(io::Error::from_raw_os_error(errno)),
+                _ => Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+        }
+    }
 }
 
 /// Tries to shift the owners of a folder's files by a mount that is attached nowhere. The caller must have one thread.
