@@ -3,11 +3,13 @@
 mod bench;
 mod distribution;
 mod docs;
+mod examples;
 mod need;
 mod soak;
 mod suites;
 mod test;
 mod tidy;
+mod toolchains;
 mod tree;
 mod vm;
 

@@ -1,10 +1,9 @@
 //! The verb `test`: everything that must hold before a change goes in, from a machine that has Rust and nothing else.
 
 use anyhow::{Result, ensure};
-use glovebox_core::Language;
 
 use crate::{
-    distribution, docs, need,
+    distribution, docs, examples, need,
     suites::{Counts, Suites, read, run, run_and_read},
     tidy,
     tree::{built, source_files},
@@ -44,13 +43,6 @@ const TOOLS: [need::Tool; 30] = [
     ("lowntfs-3g", "ntfs-3g"),
 ];
 
-/// Languages whose toolchain is not installed for a test: the ending of the example, the program, and why not.
-const NOT_INSTALLED: [(&str, &str, &str); 3] = [
-    ("cs", "dotnet", "Debian has no .NET SDK"),
-    ("ps1", "pwsh", "Debian has no PowerShell"),
-    ("kts", "kotlinc", "Debian's kotlin brings 71 packages, of the year 2019"),
-];
-
 /// The verb `test`.
 pub(crate) fn test() -> Result<()> {
     need::root()?;
@@ -68,7 +60,7 @@ pub(crate) fn test() -> Result<()> {
     suites.run("… as a user without", || conformance(&["--as-user", "one-id"]));
     suites.run("… with groups of their own", || conformance(&["--as-user", "sub-ids", "--delegate"]));
     suites.run("the README's first command", first_command);
-    suites.run("examples", examples);
+    suites.run("examples", examples::examples);
     suites
         .run("embedding example", || one(&["cargo", "run", "--locked", "-p", "glovebox-engine", "--example", "embed"]));
     suites.run("shell scripts", shell_scripts);
@@ -159,32 +151,6 @@ fn first_command() -> Result<Counts> {
     print!("{text}");
     ensure!(!text.trim().is_empty(), "examples/hello.py printed nothing");
     Ok(Counts::one())
-}
-
-/// Hello world in every language. Rust's toolchain is the one of whoever tests, listed as a caller would.
-fn examples() -> Result<Counts> {
-    let glovebox = built("release", "glovebox").to_string_lossy().into_owned();
-    let rust = read(&["rustc", "--print", "sysroot"])?;
-    let mut counts = Counts::default();
-    for language in Language::ALL {
-        let ending = language.endings[0];
-        let example = format!("examples/hello.{ending}");
-        let absent = NOT_INSTALLED.iter().find(|(of, program, _)| *of == ending && need::find(program).is_none());
-        if let Some((_, program, why)) = absent {
-            counts.skipped += 1;
-            counts.reasons.push(format!("{example}: there is no {program} here, and {why}"));
-            continue;
-        }
-        let mut argv = vec![glovebox.as_str(), "run"];
-        if ending == "rs" {
-            argv.extend(["--toolchain", rust.trim_end()]);
-        }
-        let text = read(&[argv.as_slice(), &[&example]].concat())?;
-        print!("{example}: {text}");
-        ensure!(text.starts_with("hello, world!"), "{example} did not say hello");
-        counts.passed += 1;
-    }
-    Ok(counts)
 }
 
 #[cfg(test)]

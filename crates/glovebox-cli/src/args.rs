@@ -327,6 +327,9 @@ pub(crate) struct ListArgs {
     /// Only runs with this label (may be given several times; all must be there)
     #[arg(long, value_name = "K=V")]
     pub(crate) label: Vec<String>,
+    /// Only runs of files or code in this language
+    #[arg(long, short = 'l', value_name = "LANGUAGE")]
+    pub(crate) language: Option<String>,
     /// Only runs that started at most so long ago
     #[arg(long, value_name = "DURATION")]
     pub(crate) since: Option<String>,

@@ -57,6 +57,7 @@ pub(crate) fn command_plan(
     if let Some(workdir) = &args.workdir {
         command = command.cwd(workdir).map_err(|error| flags.named("workdir", error))?;
     }
+    command.language = program.language.map(|language| language.name.to_owned());
     let mut request = RunRequest::new(command);
     request.files = files::input_files(args, flags, &spec)?;
     request.files.extend(program.file);

@@ -9,12 +9,12 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use glovebox_core::{Error, ErrorCode, User};
+use glovebox_core::{Error, ErrorCode, Limits, User, parse_size};
 
 use crate::{config::Setting, files};
 
 /// Keys that reach nothing of the caller's, whatever their value.
-const HARMLESS: [&str; 17] = [
+const HARMLESS: [&str; 16] = [
     "memory",
     "cpus",
     "pids",
@@ -23,7 +23,6 @@ const HARMLESS: [&str; 17] = [
     "open-files",
     "timeout",
     "grace",
-    "output-limit",
     "output-limit-kill",
     "json",
     "verbose",
@@ -44,6 +43,8 @@ pub(crate) fn needs_trust(key: &str, setting: &Setting, values: &[String]) -> bo
         "backend" => any(&|value| value != "native"),
         "workspace-mode" => any(&|value| !["overlay", "read-only"].contains(&value)),
         "user" => any(&|value| User::parse(value).is_ok_and(|user| user.uid == 0 || user.gid == 0)),
+        // What is kept of output is kept in the caller's own memory.
+        "output-limit" => any(&|value| parse_size(value).is_ok_and(|bytes| bytes > Limits::default().output)),
         // A path inside of the sandbox.
         "workdir" => false,
         "workspace" | "stdin" | "env-file" => any(&|value| !lies_below(Path::new(value), folder)),

@@ -44,6 +44,8 @@ pub struct Command {
     pub secrets: BTreeMap<EnvName, Secret>,
     /// Where it starts.
     pub cwd: InsidePath,
+    /// The language of the source that it runs, where that is known. It changes nothing but what is recorded.
+    pub language: Option<String>,
 }
 
 impl Command {
@@ -65,6 +67,7 @@ impl Command {
             env: BTreeMap::new(),
             secrets: BTreeMap::new(),
             cwd: InsidePath::absolute(WORKING_DIR).expect("the working directory is a checked path"),
+            language: None,
         })
     }
 

@@ -79,6 +79,9 @@ pub struct CommandRecord {
     pub cwd: String,
     /// Variables that the caller gave.
     pub env: BTreeMap<String, String>,
+    /// The language of the file or code that was given, by its first name; null for a command.
+    #[serde(default)]
+    pub language: Option<String>,
 }
 
 /// The host's folder under the working directory of a run.

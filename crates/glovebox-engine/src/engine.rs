@@ -306,7 +306,11 @@ impl Guard {
     async fn connect(self: &Arc<Self>, connecting: impl Future<Output = Result<Channel>>) -> Result<Channel> {
         match connecting.await {
             Ok(channel) => Ok(channel),
-            Err(error) => Err(self.clone().end_after(error).await),
+            Err(error) => {
+                // A guest that went away this early did so because the sandbox could not be made, and that explains more.
+                let error = self.backend.ready(self.id).await.err().unwrap_or(error);
+                Err(self.clone().end_after(error).await)
+            }
         }
     }
 

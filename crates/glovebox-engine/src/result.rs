@@ -216,5 +216,6 @@ fn record(command: &Command) -> CommandRecord {
         argv: command.argv.iter().map(|arg| mask(arg)).collect(),
         cwd: mask(command.cwd.as_str()),
         env: plain.chain(secret).collect(),
+        language: command.language.clone(),
     }
 }

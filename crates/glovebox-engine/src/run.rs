@@ -22,7 +22,7 @@ use std::{
 
 use glovebox_core::{
     Backend, ChangeRecord, CompileRecord, Created, Denial, Error, ErrorCode, Evidence, GivenFile, Result, RunId,
-    RunResult, SandboxId, Step,
+    RunResult, SandboxId, Step, Warning,
 };
 use glovebox_proto::EndReason;
 use jiff::Timestamp;
@@ -313,12 +313,32 @@ impl Driver {
             Err(error) if error.code == ErrorCode::SandboxLost => None,
             other => other?,
         };
-        let collected = collected?;
+        let evidence = evidence.unwrap_or_else(Evidence::unknown);
+        let collected = match collected {
+            Ok(collected) => collected,
+            Err(error) => return Err(self.record_failed_start(duration, evidence, error).await),
+        };
         // Where there is no result, the entry has been dropped, and the run is lost.
-        let finished = self.finish(duration, evidence.unwrap_or_else(Evidence::unknown), collected);
-        let Finished { mut result, changes, entry } = finished;
+        let Finished { mut result, changes, entry } = self.finish(duration, evidence, collected);
         entry.finish(&mut result, &changes).await;
         Ok(result)
+    }
+
+    /// A program that does not start is an error, and no run. But when it was compiled before, something has run: the ledger
+    /// keeps it as a run that ended with what a shell would say, and with the error as its warning.
+    async fn record_failed_start(mut self, duration: Duration, evidence: Evidence, error: Error) -> Error {
+        let code = match error.code {
+            ErrorCode::CommandNotFound => 127,
+            ErrorCode::CommandNotExecutable => 126,
+            ErrorCode::WorkdirUnusable | ErrorCode::SandboxSetup => 125,
+            _ => return error,
+        };
+        self.command = Following::new(Step::Run, 0, self.deadline, &self.request, &self.place);
+        self.command.ending.code = Some(code);
+        let Finished { mut result, changes, entry } = self.finish(duration, evidence, Collected::default());
+        result.warnings.push(Warning::from(&error));
+        entry.finish(&mut result, &changes).await;
+        error
     }
 
     /// Follows the compile step, where there is one to do, and the program.

@@ -25,6 +25,8 @@ use crate::{
 pub struct Filter {
     /// Only runs with this kind of outcome, or `running`.
     pub outcome: Option<String>,
+    /// Only runs of source in this language, by its first name.
+    pub language: Option<String>,
     /// Only runs with all of these labels.
     pub labels: BTreeMap<String, String>,
     /// Only runs that started at this time or later.
@@ -39,7 +41,8 @@ pub struct Filter {
 
 impl Default for Filter {
     fn default() -> Self {
-        Filter { outcome: None, labels: BTreeMap::new(), since: None, workspace: None, before: None, limit: 50 }
+        let (outcome, language, labels, since) = (None, None, BTreeMap::new(), None);
+        Filter { outcome, language, labels, since, workspace: None, before: None, limit: 50 }
     }
 }
 
@@ -78,6 +81,9 @@ pub struct Summary {
 pub struct ListedCommand {
     /// The program and its arguments.
     pub argv: Vec<String>,
+    /// The language of the file or code that was given; nothing for a command.
+    #[serde(default)]
+    pub language: Option<String>,
 }
 
 /// A page of a list, newest first.
@@ -138,13 +144,15 @@ impl Ledger {
              AND (?3 IS NULL OR started_at >= ?3) AND NOT EXISTS (SELECT 1 FROM json_each(?4) AS wanted \
              WHERE NOT EXISTS (SELECT 1 FROM json_each(document, '$.labels') AS has WHERE has.key = wanted.key \
              AND has.value = wanted.value)) AND (?5 IS NULL OR (json_extract(document, '$.workspace.path') = ?5 \
-             AND json_extract(document, '$.workspace.mode') = 'overlay')) ORDER BY run DESC LIMIT ?6",
+             AND json_extract(document, '$.workspace.mode') = 'overlay')) \
+             AND (?6 IS NULL OR json_extract(document, '$.command.language') = ?6) ORDER BY run DESC LIMIT ?7",
         )
         .bind(filter.before.map(|run| run.to_string()))
         .bind(filter.outcome.as_deref())
         .bind(filter.since.map(Timestamp::as_microsecond))
         .bind(labels)
         .bind(filter.workspace.as_deref())
+        .bind(filter.language.as_deref())
         .bind(i64::from(filter.limit) + 1)
         .fetch_all(connection.get()?)
         .await
@@ -292,6 +300,7 @@ impl Filter {
     fn fits(&self, run: &Summary) -> bool {
         self.outcome.as_deref().is_none_or(|kind| kind == "running")
             && self.labels.iter().all(|(key, value)| run.labels.get(key) == Some(value))
+            && self.language.as_ref().is_none_or(|language| run.command.language.as_ref() == Some(language))
             && self.since.is_none_or(|since| run.started_at >= since)
             && self.before.is_none_or(|before| run.run < before)
             && self.workspace.as_ref().is_none_or(|path| {

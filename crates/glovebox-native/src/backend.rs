@@ -29,7 +29,7 @@ use crate::{
     living::{Door, LivingFolder},
     owner::{self, Own, RuntimeFolder},
     plan::{Answer, Counted, Order},
-    standing::{Standing, SubIds},
+    standing::{Standing, SubIds, caller_is_root_outside},
     store,
     sys::{self, Forked},
     watch, wire,
@@ -70,6 +70,8 @@ struct Held {
     limits: LimitsInForce,
     required: Vec<Layer>,
     layers: Arc<Layers>,
+    /// Whether commands are root outside, of one who makes sandboxes as an ordinary user.
+    as_root: bool,
     made: Option<Made>,
     /// What it is, once it was made and checked.
     created: Option<Created>,
@@ -222,7 +224,7 @@ impl Backend for NativeBackend {
             scoped_sockets: sys::landlock_version() >= 6,
             watched_memory: !self.cgroups()?.held().memory,
             idmapped_mounts: Standing::is_root(),
-            separate_guest: Standing::is_root() || SubIds::of(rustix::process::geteuid().as_raw()).is_some(),
+            separate_guest: Standing::is_root() || SubIds::of_caller().is_some(),
             // Comes with groups for each run.
             run_groups: false,
             living: true,
@@ -238,6 +240,7 @@ impl Backend for NativeBackend {
         let (plan, lowered) = make_plan(spec)?;
         let layers = Arc::new(Layers::of(&plan)?);
         let limits = limits_in_force(spec, &plan, lowered);
+        let as_root = plan.as_caller && caller_is_root_outside();
         let living = plan.living.is_some().then(|| LivingFolder::of(&RuntimeFolder::of_caller(), id));
         let order = Order::Create { id, plan: Box::new(plan) };
         let (channel, answer) = if living.is_some() {
@@ -256,6 +259,7 @@ impl Backend for NativeBackend {
             limits,
             required,
             layers,
+            as_root,
             made: None,
             created: None,
         };
@@ -290,7 +294,7 @@ impl Backend for NativeBackend {
         let mut all = self.held();
         let held = all.get_mut(&id).ok_or_else(|| gone(id))?;
         held.made = Some(Made { store, guest, watch: fds.next(), guest_pid, group, by_groups });
-        substitute(&mut held.limits, by_groups);
+        substitute(&mut held.limits, by_groups, held.as_root);
         if let Some(layer) = held.required.iter().find(|layer| !isolation.has(**layer)) {
             let message = format!("the layer {layer} was asked for and is missing");
             return Err(Error::new(ErrorCode::LayerMissing, message));

@@ -122,11 +122,17 @@ impl Cgroups {
         self.hierarchies.iter().any(|h| h.controllers.contains(&controller))
     }
 
-    /// Whether groups can be made in every hierarchy that has a controller we use.
-    pub(crate) fn can_be_written(&self) -> bool {
-        let used = || self.hierarchies.iter().filter(|h| !h.controllers.is_empty());
-        let writable = |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
-        used().next().is_some() && used().all(|h| writable(&h.mount))
+    /// Makes a group of no limits at the top of every hierarchy that has a controller we use. What is left of it when this
+    /// fails is removed.
+    pub(crate) fn make_trial(&self, name: &str) -> io::Result<TrialGroups> {
+        let used = self.hierarchies.iter().filter(|h| !h.controllers.is_empty());
+        let mut made = TrialGroups(Vec::new());
+        for hierarchy in used {
+            let group = hierarchy.top.join(name);
+            fs::create_dir(&group)?;
+            made.0.push(group);
+        }
+        Ok(made)
     }
 
     /// The names of all groups that any launcher left or uses, without their endings.
@@ -158,6 +164,24 @@ impl Cgroups {
     /// Whether the processes of a living sandbox can be frozen.
     pub(crate) fn can_freeze(&self) -> bool {
         self.hierarchies.iter().any(Hierarchy::can_freeze)
+    }
+}
+
+/// Groups that are removed when they are no longer looked at.
+pub(crate) struct TrialGroups(Vec<PathBuf>);
+
+impl TrialGroups {
+    /// Moves the calling process into all of them.
+    pub(crate) fn join(&self) -> io::Result<()> {
+        self.0.iter().try_for_each(|group| fs::write(group.join("cgroup.procs"), "0"))
+    }
+}
+
+impl Drop for TrialGroups {
+    fn drop(&mut self) {
+        for group in &self.0 {
+            let _ = fs::remove_dir(group);
+        }
     }
 }
 

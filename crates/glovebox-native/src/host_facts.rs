@@ -8,7 +8,7 @@ mod groups;
 mod known;
 mod trials;
 
-pub use crate::standing::Standing;
+pub use crate::standing::{Standing, has_ids_for_sandboxes, lacking, may_give_ids};
 pub use groups::{GroupFacts, group_facts};
 pub use known::{Container, KNOWN_HOSTS, KnownHost, Signs};
 pub use trials::{Obstacle, Step, try_id_mapped_mount, try_user_namespace};
@@ -16,7 +16,7 @@ pub use trials::{Obstacle, Step, try_id_mapped_mount, try_user_namespace};
 use std::{fs, path::Path};
 
 use crate::{
-    standing::{PROGRAMS, first_range},
+    standing::{self, PROGRAMS, first_range},
     sys,
 };
 
@@ -106,13 +106,12 @@ pub fn user_name(uid: u32) -> Option<String> {
     account.split(':').next().map(str::to_owned)
 }
 
-/// On what terms a caller would make sandboxes here; none when the host does not let them.
-pub fn standing(is_let: bool, sub_ids: SubIds) -> Option<Standing> {
-    match (is_let, Standing::is_root()) {
-        (false, _) => None,
-        (true, true) => Some(Standing::Root),
-        (true, false) if sub_ids.suffice() => Some(Standing::SubIds),
-        (true, false) => Some(Standing::OneId),
+/// On what terms the caller would make sandboxes, where the host lets them.
+pub fn standing() -> Standing {
+    match Standing::is_root() {
+        true => Standing::Root,
+        false if standing::SubIds::of_caller().is_some() => Standing::SubIds,
+        false => Standing::OneId,
     }
 }
 

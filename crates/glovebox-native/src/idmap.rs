@@ -22,6 +22,9 @@ use crate::{
     sys::{self, Forked},
 };
 
+/// Where ranges begin that neither accounts nor the usual sub-ids use.
+pub(crate) const FIRST: u32 = 0x2000_0000;
+
 /// How many ids a sandbox has.
 pub(crate) const RANGE: u32 = 65536;
 
@@ -29,6 +32,7 @@ pub(crate) const RANGE: u32 = 65536;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SandboxIds {
     standing: Standing,
+    kind: Kind,
     /// What root inside is, where there is one.
     base: u32,
     /// The user of commands, inside.
@@ -36,15 +40,27 @@ pub(crate) struct SandboxIds {
     gid: u32,
 }
 
+/// Which ids there are inside.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// A range of the launcher's, one after the other.
+    Range,
+    /// The same, but the caller is the user of commands.
+    RangeWithCaller,
+    /// The caller, and nobody else.
+    Caller,
+}
+
 impl SandboxIds {
     /// The ids of a planned sandbox.
     pub(crate) fn new(standing: Standing, id: SandboxId, plan: &Plan) -> Self {
-        let base = match standing {
-            Standing::Root => base(id),
-            Standing::SubIds => 1,
-            Standing::OneId => 0,
+        let (kind, base) = match standing {
+            Standing::Root => (Kind::Range, base(id)),
+            Standing::SubIds if !plan.as_caller => (Kind::Range, 1),
+            Standing::SubIds => (Kind::RangeWithCaller, 1),
+            Standing::OneId => (Kind::Caller, 0),
         };
-        SandboxIds { standing, base, uid: plan.uid, gid: plan.gid }
+        SandboxIds { standing, kind, base, uid: plan.uid, gid: plan.gid }
     }
 
     /// On what terms the sandbox is made.
@@ -54,26 +70,26 @@ impl SandboxIds {
 
     /// Who owns what belongs to root inside.
     pub(crate) fn root(&self) -> (u32, u32) {
-        match self.standing {
-            Standing::SubIds => (outside(0, self.uid), outside(0, self.gid)),
-            _ => (self.base, self.base),
+        match self.kind {
+            Kind::RangeWithCaller => (outside(0, self.uid), outside(0, self.gid)),
+            Kind::Range | Kind::Caller => (self.base, self.base),
         }
     }
 
     /// Who owns what belongs to the user of commands.
     pub(crate) fn user(&self) -> (u32, u32) {
-        match self.standing {
-            Standing::Root => (self.base + self.uid, self.base + self.gid),
-            Standing::SubIds | Standing::OneId => (0, 0),
+        match self.kind {
+            Kind::Range => (self.base + self.uid, self.base + self.gid),
+            Kind::RangeWithCaller | Kind::Caller => (0, 0),
         }
     }
 
     /// The maps for users and for groups.
     pub(crate) fn maps(&self) -> (String, String) {
-        let map = |user: u32| match self.standing {
-            Standing::Root => plain_map(self.base),
-            Standing::SubIds => map_with_caller(user),
-            Standing::OneId => format!("{user} 0 1\n"),
+        let map = |user: u32| match self.kind {
+            Kind::Range => plain_map(self.base),
+            Kind::RangeWithCaller => map_with_caller(user),
+            Kind::Caller => format!("{user} 0 1\n"),
         };
         (map(self.uid), map(self.gid))
     }
@@ -105,7 +121,6 @@ fn map_with_caller(user: u32) -> String {
 
 /// The host id of root inside. Ranges lie where neither accounts nor the usual sub-ids are.
 fn base(id: SandboxId) -> u32 {
-    const FIRST: u32 = 0x2000_0000;
     const RANGES: u128 = 20_000;
     FIRST + (id.as_u128() % RANGES) as u32 * RANGE
 }

@@ -6,7 +6,7 @@
 //! and leaves the caller's session, so that Ctrl-C does not reach it. Then it serves orders from one socket:
 //!
 //! ```text
-//! backend --- Order + reply socket ---> launcher --- clone3 ---> guest
+//! backend --- Order + reply socket ---> launcher --- clone ----> guest
 //!    ^                                     |  |<-- GuestReport ---'
 //!    '---- Answer + descriptors -----------'  '--- watches: process, memory
 //! ```

@@ -23,6 +23,8 @@ pub(crate) struct Plan {
     pub(crate) mounts: Vec<PlannedMount>,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// Whether commands have the caller's own id outside, so that what they are shown of the caller's folders is theirs.
+    pub(crate) as_caller: bool,
     /// What makes it a living sandbox.
     pub(crate) living: Option<PlannedLife>,
 }
@@ -169,8 +171,9 @@ impl Failure {
         }
         let code = if self.step.starts_with("mount ") { ErrorCode::InvalidMount } else { ErrorCode::SandboxSetup };
         let error = Error::new(code, format!("the sandbox could not be made: {}", self.step)).because(reason);
-        // What a host refuses is the host's doing, unless it is one of the caller's own folders.
-        let refused = [libc::EPERM, libc::EACCES, libc::ENOSYS].contains(&self.errno);
+        // What a host refuses is the host's doing, unless it is one of the caller's own folders. A chroot refuses with EINVAL,
+        // and a host that allows no further namespace with ENOSPC.
+        let refused = [libc::EPERM, libc::EACCES, libc::ENOSYS, libc::EINVAL, libc::ENOSPC].contains(&self.errno);
         if refused && code == ErrorCode::SandboxSetup { error.hint(host_facts::hint()) } else { error }
     }
 }

@@ -5,6 +5,10 @@
 //! caller. Where the caller has sub-ids, the ids 1 to 65536 there are these, written by the setuid program `newuidmap`;
 //! otherwise there is no other id at all.
 //!
+//! A root who lacks one of the capabilities that a root needs, or the ids, as most roots of containers do, is an ordinary user
+//! here. Most of them may still give ids away: they have ids that no account uses as their sub-ids, and commands that are
+//! shown no folder of theirs get one of these in place of root's own.
+//!
 //! ```text
 //! host          launcher's namespace      inside a sandbox
 //! caller        0                         1000, the user of commands
@@ -22,7 +26,7 @@ use rustix::{
 };
 
 use crate::{
-    idmap::RANGE,
+    idmap::{self, RANGE},
     plan::{Failure, step},
     sys::{self, Forked},
     wire,
@@ -40,9 +44,9 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// Whether this process is root with what root needs for sandboxes.
+    /// Whether this process is root with all that root needs for sandboxes.
     pub(crate) fn is_root() -> bool {
-        geteuid().is_root() && capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
+        geteuid().is_root() && lacking().is_empty() && has_ids_for_sandboxes()
     }
 
     /// Takes the best standing there is. For an ordinary user this process is in another user namespace afterwards.
@@ -51,7 +55,7 @@ impl Standing {
             return Ok(Standing::Root);
         }
         let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-        let mapped = match SubIds::of(uid) {
+        let mapped = match SubIds::of_caller() {
             Some(ids) => step("ask for sub-ids", ids.enter(uid, gid))?,
             None => {
                 step(NEW_NAMESPACE, sys::unshare(libc::CLONE_NEWUSER))?;
@@ -66,6 +70,55 @@ impl Standing {
     }
 }
 
+/// What a root needs to make sandboxes as root.
+const NEEDED: [(CapabilitySet, &str); 8] = [
+    (CapabilitySet::CHOWN, "CHOWN"),
+    (CapabilitySet::DAC_OVERRIDE, "DAC_OVERRIDE"),
+    (CapabilitySet::KILL, "KILL"),
+    (CapabilitySet::SETGID, "SETGID"),
+    (CapabilitySet::SETUID, "SETUID"),
+    (CapabilitySet::NET_ADMIN, "NET_ADMIN"),
+    (CapabilitySet::SYS_PTRACE, "SYS_PTRACE"),
+    (CapabilitySet::SYS_ADMIN, "SYS_ADMIN"),
+];
+
+/// Those capabilities that a root needs and this process does not have, without `CAP_`.
+pub fn lacking() -> Vec<&'static str> {
+    let held = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+    NEEDED.iter().filter(|(capability, _)| !held.contains(*capability)).map(|(_, name)| *name).collect()
+}
+
+/// Whether this process is a root who makes sandboxes as an ordinary user, and cannot even do that: the kernel wants this
+/// capability of whoever gives the id 0 to a namespace.
+pub(crate) fn is_powerless_root() -> bool {
+    geteuid().is_root() && !Standing::is_root() && !holds(CapabilitySet::SETFCAP)
+}
+
+/// Whether this process is a root who is treated as an ordinary user and may give ids to a namespace without help.
+pub fn may_give_ids() -> bool {
+    // The last one is for reading what commands with such an id wrote.
+    let needed = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::SETFCAP | CapabilitySet::DAC_OVERRIDE;
+    geteuid().is_root() && holds(needed) && has_ids_for_sandboxes()
+}
+
+/// Whether commands of the caller would be root outside, whom the kernel holds to no number of processes.
+pub(crate) fn caller_is_root_outside() -> bool {
+    geteuid().is_root() && !Standing::is_root() && has_ids_for_sandboxes()
+}
+
+fn holds(wanted: CapabilitySet) -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(wanted))
+}
+
+/// Whether the ids that root gives to sandboxes exist here. In a user namespace of somebody else, as rootless containers
+/// have it, most do not.
+pub fn has_ids_for_sandboxes() -> bool {
+    ["/proc/self/uid_map", "/proc/self/gid_map"].iter().all(|map| {
+        let map = sys::read_small(map).unwrap_or_default();
+        map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
+    })
+}
+
 /// The step that hosts refuse which forbid user namespaces.
 pub(crate) const NEW_NAMESPACE: &str = "make a user namespace";
 
@@ -76,21 +129,40 @@ fn map_one(uid: u32, gid: u32) -> io::Result<()> {
     fs::write("/proc/self/gid_map", format!("0 {gid} 1"))
 }
 
-/// The first of a user's sub-ids, for users and for groups.
+/// The first of a user's sub-ids, for users and for groups, and who maps them.
 pub(crate) struct SubIds {
     first_uid: u32,
     first_gid: u32,
+    mapper: Mapper,
+}
+
+/// Who may map ids that are not the caller's own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mapper {
+    /// The setuid programs.
+    Programs,
+    /// The caller, by its capabilities.
+    Itself,
 }
 
 impl SubIds {
-    /// The sub-ids of a user, if there are enough of them and the programs that map them.
-    pub(crate) fn of(uid: u32) -> Option<Self> {
+    /// The sub-ids of the caller, if there are enough of them and somebody who maps them.
+    pub(crate) fn of_caller() -> Option<Self> {
+        if may_give_ids() {
+            let (first_uid, first_gid) = (idmap::FIRST, idmap::FIRST);
+            return Some(SubIds { first_uid, first_gid, mapper: Mapper::Itself });
+        }
+        let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
         let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-        let is_user = |line: &&str| line.split(':').nth(2).is_some_and(|id| id.parse() == Ok(uid));
-        let name = passwd.lines().find(is_user).and_then(|line| line.split(':').next());
+        let account =
+            passwd.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|fields| is_id(fields, 2, uid));
+        let name = account.as_ref().and_then(|fields| fields.first().copied());
+        // The program for groups serves nobody whose group is not that of the account.
+        let served = account.as_ref().is_none_or(|fields| is_id(fields, 3, gid));
         let first = |table: &str| first_range(&fs::read_to_string(table).unwrap_or_default(), name, uid);
         let programs = PROGRAMS.iter().all(|program| fs::metadata(program).is_ok());
-        Some(SubIds { first_uid: first("/etc/subuid")?, first_gid: first("/etc/subgid")? }).filter(|_| programs)
+        let (first_uid, first_gid) = (first("/etc/subuid")?, first("/etc/subgid")?);
+        (programs && served).then_some(SubIds { first_uid, first_gid, mapper: Mapper::Programs })
     }
 
     /// Enters a new user namespace and has it mapped from outside. Says whether that could be done; when not, nothing is
@@ -103,9 +175,10 @@ impl SubIds {
             sys::wait_for_children_again();
             // The namespace is there once the launcher speaks; its end of the socket closes if there is none.
             let go = matches!(wire::receive::<()>(&there), Ok(Some(_)));
+            // Groups come first: theirs is the map that may be refused, and then none must be written.
             let mapped = go
-                && write_map(PROGRAMS[0], &launcher, uid, self.first_uid)
-                && write_map(PROGRAMS[1], &launcher, gid, self.first_gid);
+                && self.write_map("gid", &launcher, gid, self.first_gid)
+                && self.write_map("uid", &launcher, uid, self.first_uid);
             let _ = wire::send(&there, &mapped, &[]);
             sys::exit_now(0)
         }
@@ -114,15 +187,30 @@ impl SubIds {
         wire::send(&here, &(), &[])?;
         Ok(wire::receive::<bool>(&here)?.is_some_and(|(mapped, _)| mapped))
     }
+
+    /// Writes one of a process's maps: the caller is 0 there, and the sub-ids follow.
+    fn write_map(&self, kind: &str, process: &str, caller: u32, first: u32) -> bool {
+        let numbers = [0, caller, 1, 1, first, RANGE].map(|number| number.to_string());
+        match self.mapper {
+            Mapper::Itself => {
+                let lines = format!("{}\n{}\n", numbers[..3].join(" "), numbers[3..].join(" "));
+                fs::write(format!("/proc/{process}/{kind}_map"), lines).is_ok()
+            }
+            Mapper::Programs => {
+                let program = PROGRAMS[usize::from(kind == "gid")];
+                let status = Command::new(program).arg(process).args(numbers).env_clear().status();
+                status.is_ok_and(|status| status.success())
+            }
+        }
+    }
+}
+
+fn is_id(account: &[&str], field: usize, id: u32) -> bool {
+    account.get(field).is_some_and(|text| text.parse() == Ok(id))
 }
 
 /// Programs that may write a map with more ids than the caller's own: for users, for groups.
 pub(crate) const PROGRAMS: [&str; 2] = ["/usr/bin/newuidmap", "/usr/bin/newgidmap"];
-
-fn write_map(program: &str, process: &str, caller: u32, first: u32) -> bool {
-    let numbers = [0, caller, 1, 1, first, RANGE].map(|number| number.to_string());
-    Command::new(program).arg(process).args(numbers).env_clear().status().is_ok_and(|status| status.success())
-}
 
 /// The first id of a large enough range of a user in a table of `name:first:count` lines.
 pub(crate) fn first_range(table: &str, name: Option<&str>, uid: u32) -> Option<u32> {

@@ -46,7 +46,8 @@ pub(crate) fn receive<M: DeserializeOwned>(socket: impl AsFd) -> io::Result<Opti
     // The length first, so that no process keeps memory for messages that are never that long.
     let length = loop {
         match recv(&socket, &mut [0u8; 0][..], RecvFlags::PEEK | RecvFlags::TRUNC) {
-            Err(rustix::io::Errno::INTR) => {}
+            // Whoever went away without having read all that it was sent is told of first, and once; what it said comes after.
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
             other => break other?.1,
         }
     };

@@ -23,6 +23,8 @@ pub(crate) struct Facts {
     groups: GroupFacts,
     obstacle: Option<Obstacle>,
     id_mapped: Option<String>,
+    /// Capabilities that a root needs and the caller does not have.
+    lacking: Vec<&'static str>,
 }
 
 impl Facts {
@@ -36,24 +38,25 @@ impl Facts {
             groups: host_facts::group_facts(),
             obstacle: host_facts::try_user_namespace().err(),
             id_mapped: host_facts::try_id_mapped_mount("/usr").err().map(|error| error.to_string()),
+            lacking: host_facts::lacking(),
             signs,
             uid,
             name,
         }
     }
 
-    /// Whether the caller is a root who may do what roots do.
+    /// Whether the caller is a root who makes sandboxes as root.
     fn is_root(&self) -> bool {
-        self.uid == 0 && self.signs.may_administrate
+        host_facts::standing() == Standing::Root
     }
 
     /// Whether the host lets this caller do what a sandbox needs.
     fn is_let(&self) -> bool {
-        self.obstacle.is_none() && (!self.is_root() || self.signs.lacking.is_empty())
+        self.obstacle.is_none()
     }
 
     fn standing(&self) -> Option<Standing> {
-        host_facts::standing(self.is_let(), self.sub_ids)
+        self.is_let().then(host_facts::standing)
     }
 
     fn caller(&self) -> String {
@@ -117,20 +120,26 @@ fn caller(facts: &Facts) -> Check {
     }
 }
 
-/// A root who may administrate but lacks the rest is what a container with half of its options has.
+/// A root who lacks something is what most containers have.
 fn capabilities(facts: &Facts) -> Check {
-    let lacking = &facts.signs.lacking;
+    let lacking = &facts.lacking;
     let check = |status, detail: String| Check::new(HOST, "capabilities", status, detail);
-    match (facts.uid == 0, facts.signs.may_administrate) {
-        (false, _) => check(Status::Ok, "an ordinary user needs none".into()),
-        (true, _) if lacking.is_empty() => check(Status::Ok, "all that a root needs for sandboxes".into()),
-        (true, false) => {
-            check(Status::Degraded, "this root may not administrate and is treated as an ordinary user".into())
-                .fix(format!("docker run --cap-add {}", lacking.join(" --cap-add ")))
-        }
-        (true, true) => check(Status::Missing, format!("root lacks {}", lacking.join(", ")))
-            .fix(format!("docker run --cap-add {}", lacking.join(" --cap-add "))),
+    if facts.uid != 0 {
+        return check(Status::Ok, "an ordinary user needs none".into());
     }
+    if !lacking.is_empty() {
+        let detail = format!("this root lacks {} and is treated as an ordinary user", lacking.join(", "));
+        if host_facts::may_give_ids() {
+            return check(Status::Ok, detail);
+        }
+        return check(Status::Degraded, detail)
+            .fix(format!("run the container with --cap-add {}", lacking.join(" --cap-add ")));
+    }
+    if !host_facts::has_ids_for_sandboxes() {
+        let detail = "this root is that of a user namespace, which has few ids, and is treated as an ordinary user";
+        return check(Status::Degraded, detail.into());
+    }
+    check(Status::Ok, "all that a root needs for sandboxes".into())
 }
 
 fn give_sub_ids(user: &str) -> String {
@@ -162,10 +171,23 @@ fn sub_ids(facts: &Facts) -> Check {
     if facts.is_root() {
         return Check::new(LAYERS, "sub-ids", Status::Ok, "root needs none").optional();
     }
+    if host_facts::may_give_ids() {
+        return Check::new(LAYERS, "sub-ids", Status::Ok, "this root may give some to itself").optional();
+    }
     let detail = match facts.sub_ids {
         SubIds { tools: false, .. } => "newuidmap and newgidmap are not installed",
         SubIds { users: false, .. } => "/etc/subuid has no 65536 ids for this user",
         SubIds { groups: false, .. } => "/etc/subgid has no 65536 ids for this user",
+        SubIds { .. } if host_facts::standing() != Standing::SubIds => {
+            return Check::new(
+                LAYERS,
+                "sub-ids",
+                Status::Missing,
+                "newgidmap refuses a group that is not your account's",
+            )
+            .fix("newgrp (without a name it gives you the group of your account)")
+            .optional();
+        }
         SubIds { .. } => "65536 users and groups",
     };
     let status = if facts.sub_ids.suffice() { Status::Ok } else { Status::Missing };
@@ -175,23 +197,24 @@ fn sub_ids(facts: &Facts) -> Check {
 }
 
 fn groups(facts: &Facts) -> Check {
-    let GroupFacts { version, there, missing, ours } = &facts.groups;
+    let GroupFacts { version, there, missing, refused } = &facts.groups;
     let check = |status, detail: String| Check::new(LAYERS, "control groups", status, detail).optional();
     if facts.groups.suffice() {
         return check(Status::Ok, format!("{version}: {}", there.join(", ")));
     }
     let without = "limits are held by each process's own and by a watcher, CPU time by nothing";
-    match (ours, missing.as_slice()) {
-        (_, [_, ..]) if *version == "none" => {
+    let why = refused.as_deref().unwrap_or_default();
+    match missing.as_slice() {
+        [_, ..] if *version == "none" => {
             check(Status::Degraded, format!("none is mounted; {without}")).fix("mount -t cgroup2 none /sys/fs/cgroup")
         }
-        (_, [_, ..]) => check(Status::Degraded, format!("{version} without {}; {without}", missing.join(", ")))
+        [_, ..] => check(Status::Degraded, format!("{version} without {}; {without}", missing.join(", ")))
             .fix("boot with cgroup_enable=memory systemd.unified_cgroup_hierarchy=1"),
-        (false, []) if facts.uid == 0 => {
-            check(Status::Degraded, format!("{version}, but it cannot be written here; {without}"))
-                .fix("docker run -v /sys/fs/cgroup:/sys/fs/cgroup")
+        [] if facts.uid == 0 => {
+            check(Status::Degraded, format!("{version}, but no group can be made ({why}); {without}"))
+                .fix("run the container with -v /sys/fs/cgroup:/sys/fs/cgroup")
         }
-        _ => check(Status::Degraded, format!("{version}, but no part of it was given to you; {without}"))
+        [] => check(Status::Degraded, format!("{version}, but no group can be made for you ({why}); {without}"))
             .fix("systemd-run --user --scope -p Delegate=yes glovebox run …"),
     }
 }

@@ -54,8 +54,10 @@ impl Canaries {
 
     /// Plants what needs neither a socket nor a process.
     pub(super) fn plant_folder(token: String, data_dir: &Path) -> Result<Self> {
-        let folder = Folder::make(data_dir, &token)
-            .map_err(|e| Error::new(ErrorCode::HostIo, "the canaries have no folder").because(e))?;
+        let folder = Folder::make(data_dir, &token).map_err(|e| {
+            let message = format!("the canaries have no folder below {}", data_dir.display());
+            Error::new(ErrorCode::HostIo, message).because(e).hint("--data-dir DIR, or GLOVEBOX_DATA_DIR")
+        })?;
         let mut planted = Canaries {
             tag: format!("probe-{}", new_token()),
             folder,

@@ -23,6 +23,9 @@ pub(super) const OUTPUT: u64 = 256 << 10;
 pub(super) const TIME: Duration = Duration::from_millis(200);
 
 pub(super) fn processes(seen: &Seen, _: &mut Canaries) -> Verdict {
+    if seen.enforcement("pids") == Enforcement::None {
+        return Verdict::Unknown("nothing on this host holds it".into());
+    }
     facts(seen, |seen| {
         let forked = seen.number("forked")?;
         Some(at_most(forked, PIDS, seen.fact("stopped")? != "none", "processes"))
@@ -81,8 +84,12 @@ pub(super) fn memory(seen: &Seen, _: &mut Canaries) -> Verdict {
             let by = evidence.as_deref().unwrap_or("the kernel");
             Verdict::Holds(format!("at {} MiB, seen by {by}", limit_bytes >> 20))
         }
-        // Memory that is refused ends a Rust program by SIGABRT.
-        Outcome::Signaled { signal: 6 } if held == Enforcement::Rlimit => Verdict::Holds("it was refused".into()),
+        // Memory that is refused ends a Rust program by SIGABRT; the disk may be full of what was tried before.
+        Outcome::Signaled { signal: 6 } | Outcome::DiskFull { code: 134, .. }
+            if [Enforcement::Rlimit, Enforcement::Watched].contains(&held) =>
+        {
+            Verdict::Holds("it was refused".into())
+        }
         _ => seen.strange(),
     }
 }

@@ -5,7 +5,9 @@ use std::{
     time::Duration,
 };
 
-use glovebox_core::{Error, ErrorCode, Label, Outcome, Result, RunResult, parse_count, parse_duration, printable};
+use glovebox_core::{
+    Error, ErrorCode, Label, Language, Outcome, Result, RunResult, parse_count, parse_duration, printable,
+};
 use glovebox_ledger::{Filter, Ledger, Listed, Stream, Summary};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -54,6 +56,9 @@ fn filter(args: &ListArgs, flags: &Flags) -> Result<Filter> {
     if let Some(kind) = &args.outcome {
         filter.outcome = Some(flags.check("outcome", kind, parse_kind)?);
     }
+    if let Some(name) = &args.language {
+        filter.language = Some(flags.check("language", name, parse_language)?);
+    }
     let labels = flags.list("label", &args.label).into_iter().map(|text| flags.check("label", text, Label::parse));
     filter.labels = Label::collect(&labels.collect::<Result<Vec<_>>>()?);
     if let Some(since) = &args.since {
@@ -70,6 +75,11 @@ fn parse_kind(text: &str) -> Result<String, String> {
         true => Ok(text.to_owned()),
         false => Err(format!("expected one of {}", known().copied().collect::<Vec<_>>().join(", "))),
     }
+}
+
+fn parse_language(text: &str) -> Result<String, String> {
+    let known = Language::by_name(text).map(|language| language.name.to_owned());
+    known.ok_or_else(|| format!("expected one of {}", Language::names()))
 }
 
 fn parse_limit(text: &str) -> Result<u32, String> {

@@ -38,6 +38,25 @@ fn a_compiled_program_reads_its_input() {
 }
 
 #[test]
+fn a_program_that_cannot_be_started_after_its_compile_step_is_an_error_and_its_run_is_recorded() {
+    let bench = Bench::new();
+    let script = "while [ \"$1\" != -o ]; do shift; done; echo compiled; echo '#!/bin/sh' > \"$2\"";
+    let folder = bench.toolchain("broken", "gcc", script);
+    let folder = folder.to_str().expect("a path");
+    let error = bench.error(&["--toolchain", folder, "-l", "c", "-c", HELLO]);
+    assert_eq!(error, ("command_not_executable".into(), 126));
+    let listed = bench.call(["runs", "list", "--json"]).document();
+    let run = listed["runs"][0]["run"].as_str().unwrap_or_else(|| panic!("nothing is recorded: {listed}")).to_owned();
+    let document = bench.call(["runs", "show", &run, "--json"]).document();
+    assert_eq!(document["outcome"], serde_json::json!({"kind": "exited", "code": 126}), "{document}");
+    assert_eq!(document["compile"]["stdout"]["text"], "compiled\n", "{document}");
+    assert_eq!(
+        (&document["step"], &document["warnings"][0]["code"]),
+        (&"run".into(), &"command_not_executable".into())
+    );
+}
+
+#[test]
 fn garbage_collection_removes_programs_that_were_never_finished() {
     let bench = Bench::new();
     bench.call(["run", "-l", "c", "-c", HELLO]).expect(3, "hello ?\n");

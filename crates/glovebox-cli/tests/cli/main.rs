@@ -7,6 +7,7 @@ mod doctor;
 mod endings;
 mod flags;
 mod help;
+mod hosts;
 mod languages;
 mod prove;
 mod result;

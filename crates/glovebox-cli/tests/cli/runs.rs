@@ -295,3 +295,23 @@ fn a_disk_that_is_full_loses_no_run_silently() {
     bench.call(["run", "--", "true"]);
     assert_eq!(listed(&bench, &[]).len(), 2, "only what was told is missing");
 }
+
+#[test]
+fn runs_are_found_by_their_language_under_any_of_its_names() {
+    let bench = Bench::new();
+    bench.write("a.py", "print(1)");
+    bench.call(["run", "a.py"]).expect(0, "1\n");
+    bench.call(["run", "-l", "sh", "-c", "echo 2"]).expect(0, "2\n");
+    bench.call(["run", "--", "true"]).expect(0, "");
+    let listed = |name: &str| bench.call(["runs", "list", "--json", "--language", name]).document()["runs"].clone();
+    for (name, known) in [("python", "python"), ("py", "python"), ("shell", "shell")] {
+        let runs = listed(name);
+        assert_eq!(runs.as_array().map(Vec::len), Some(1), "{runs}");
+        assert_eq!(runs[0]["command"]["language"], known, "{runs}");
+    }
+    assert_eq!(listed("ruby").as_array().map(Vec::len), Some(0));
+    assert_eq!(bench.call(["runs", "list"]).text().lines().count(), 4);
+    let wrong = bench.call(["runs", "list", "-l", "cobol"]);
+    assert_eq!(wrong.code, 2);
+    assert!(wrong.stderr.contains("expected one of python, "), "{}", wrong.stderr);
+}

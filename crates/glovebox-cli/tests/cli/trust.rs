@@ -29,6 +29,19 @@ fn a_project_that_nobody_trusts_cannot_open_the_sandbox() {
 }
 
 #[test]
+fn a_project_may_lower_what_is_kept_of_output_and_not_raise_it() {
+    let bench = Bench::new();
+    let write = ["--json", "--", "sh", "-c", "head -c 20000000 /dev/zero | tr '\\0' x"];
+    bench.write("glovebox.toml", "output-limit = '1m'\nmemory = '4g'");
+    let lowered = bench.result(&write[1..]);
+    assert_eq!(lowered["limits"]["output_bytes"], 1 << 20, "{lowered}");
+    bench.write("glovebox.toml", "output-limit = '100g'");
+    assert_eq!(bench.error(&write[1..]), ("untrusted_config".into(), 125));
+    let trusted = bench.call(["run", "--trust-project"].iter().chain(&write)).document();
+    assert_eq!(trusted["stdout"]["truncated"], false);
+}
+
+#[test]
 fn a_project_is_trusted_by_a_flag_a_variable_or_the_callers_own_file() {
     let bench = Bench::new();
     bench.write("data/x", "inside");

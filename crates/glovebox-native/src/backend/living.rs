@@ -63,6 +63,7 @@ impl NativeBackend {
             limits,
             required: Vec::new(),
             layers,
+            as_root: plan.as_caller && caller_is_root_outside(),
             made: None,
             created: None,
         };

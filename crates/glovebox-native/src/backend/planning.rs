@@ -10,6 +10,7 @@ use glovebox_core::{
 use crate::{
     cgroup::HeldByGroups,
     plan::{Plan, PlannedLife, PlannedMount},
+    standing::may_give_ids,
     wire,
 };
 
@@ -41,6 +42,7 @@ pub(super) fn make_plan(spec: &SandboxSpec) -> Result<(Plan, Vec<LimitKind>)> {
         mounts: spec.mounts.iter().map(plan_mount).collect::<Result<_>>()?,
         uid: spec.user.uid,
         gid: spec.user.gid,
+        as_caller: !may_give_ids() || spec.workspace.is_some() || !spec.mounts.is_empty() || spec.living.is_some(),
         living: spec.living.as_ref().map(plan_life),
     };
     if limits.cpus > cpus {
@@ -119,7 +121,7 @@ pub(super) fn limits_in_force(spec: &SandboxSpec, plan: &Plan, lowered: Vec<Limi
 }
 
 /// Says by what the limits are held that groups do not hold.
-pub(super) fn substitute(limits: &mut LimitsInForce, by_groups: HeldByGroups) {
+pub(super) fn substitute(limits: &mut LimitsInForce, by_groups: HeldByGroups, as_root: bool) {
     let mut put = |name: &str, by: Enforcement| {
         limits.enforcement.insert(name.to_owned(), by);
     };
@@ -128,7 +130,8 @@ pub(super) fn substitute(limits: &mut LimitsInForce, by_groups: HeldByGroups) {
         limits.memory_group_bytes = None;
     }
     if !by_groups.pids {
-        put("pids", Enforcement::Rlimit);
+        // The kernel holds the root of the host to no number of processes.
+        put("pids", if as_root { Enforcement::None } else { Enforcement::Rlimit });
     }
     if !by_groups.cpus {
         put("cpus", Enforcement::None);

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use crate::sys;
+use crate::{standing, sys};
 
 /// A kind of host that refuses something, by the name that its users know it by.
 #[derive(Debug)]
@@ -52,12 +52,14 @@ pub struct Signs {
     pub apparmor_restricts: Option<u64>,
     /// Whether the root of this process is not the root of a mount.
     pub changed_root: bool,
-    /// Whether the caller may do what makes a root: CAP_SYS_ADMIN.
-    pub may_administrate: bool,
-    /// Capabilities that a root needs for sandboxes and does not have, without `CAP_`.
-    pub lacking: Vec<&'static str>,
     /// Whether a filter of system calls is on the caller.
     pub filtered: bool,
+    /// Whether something lies over a part of `/proc`; the kernel then gives nobody a new one.
+    pub covered_proc: bool,
+    /// Whether a profile of AppArmor is on the caller.
+    pub confined: bool,
+    /// Whether the caller is a root who may not even give root's own id to a namespace.
+    pub powerless_root: bool,
 }
 
 impl Signs {
@@ -77,9 +79,10 @@ impl Signs {
             unprivileged_clone: switch("kernel/unprivileged_userns_clone"),
             apparmor_restricts: switch("kernel/apparmor_restrict_unprivileged_userns"),
             changed_root: !mounts.is_empty() && !mounts.lines().any(|line| line.split(' ').nth(4) == Some("/")),
-            may_administrate: !lacking(&status).contains(&"SYS_ADMIN"),
-            lacking: lacking(&status),
             filtered: sys::status_field(&status, "Seccomp") == Some("2"),
+            covered_proc: mounts.lines().any(is_over_proc),
+            confined: read("/proc/self/attr/current").contains("(enforce)"),
+            powerless_root: standing::is_powerless_root(),
         }
     }
 }
@@ -101,22 +104,13 @@ fn container() -> Option<Container> {
     (said.trim() == "lxc" || is_there("/dev/.lxc")).then_some(Container::Lxc)
 }
 
-/// What a root needs to make sandboxes, by the kernel's numbers.
-const NEEDED: [(u32, &str); 8] = [
-    (0, "CHOWN"),
-    (1, "DAC_OVERRIDE"),
-    (5, "KILL"),
-    (6, "SETGID"),
-    (7, "SETUID"),
-    (12, "NET_ADMIN"),
-    (19, "SYS_PTRACE"),
-    (21, "SYS_ADMIN"),
-];
-
-/// Those of [`NEEDED`] that a process does not have.
-fn lacking(status: &str) -> Vec<&'static str> {
-    let held = sys::status_field(status, "CapEff").and_then(|set| u64::from_str_radix(set, 16).ok()).unwrap_or(0);
-    NEEDED.iter().filter(|(number, _)| held & (1 << number) == 0).map(|(_, name)| *name).collect()
+/// Whether a line of mountinfo is of a mount over a part of `/proc`. One that every process may make, of a file system that
+/// is empty for everybody, does not count for the kernel.
+fn is_over_proc(line: &str) -> bool {
+    let (place, kind) = line.split_once(" - ").unwrap_or((line, ""));
+    place.split(' ').nth(4).is_some_and(|path| path.starts_with("/proc/"))
+        && !kind.starts_with("binfmt_misc ")
+        && !kind.starts_with("autofs ")
 }
 
 /// The first row of [`KNOWN_HOSTS`] that fits.
@@ -140,39 +134,44 @@ pub const KNOWN_HOSTS: &[KnownHost] = &[
     },
     KnownHost {
         name: "a container of GitHub Actions",
-        sign: "GITHUB_ACTIONS is set, and the job has a container without the capabilities that sandboxes need",
+        sign: "GITHUB_ACTIONS is set, and the job has a container whose filter or covered /proc refuses sandboxes",
         remedy: "container: {options: --privileged} in the job, or no container: the runner itself works",
         recognises: |signs| signs.github && is_tight_container(signs),
     },
     KnownHost {
         name: "a container of GitLab CI",
-        sign: "GITLAB_CI is set, and the job has a container without the capabilities that sandboxes need",
+        sign: "GITLAB_CI is set, and the job has a container whose filter or covered /proc refuses sandboxes",
         remedy: "privileged = true in [runners.docker] of the runner's config.toml",
         recognises: |signs| signs.gitlab && is_tight_container(signs),
     },
     KnownHost {
         name: "a pod of Kubernetes without rights",
-        sign: "the variables or secrets of Kubernetes are there, and capabilities that sandboxes need are not held",
+        sign: "the variables or secrets of Kubernetes are there, and a filter or a covered /proc",
         remedy: "securityContext: {privileged: true} for the container",
         recognises: |signs| signs.container == Some(Container::Kubernetes) && is_tight_container(signs),
     },
     KnownHost {
         name: "a Docker container without the options that sandboxes need",
-        sign: "/.dockerenv is there, and capabilities that sandboxes need are not held",
-        remedy: "docker run --cap-add SYS_ADMIN --cap-add NET_ADMIN --cap-add SYS_PTRACE --security-opt seccomp=unconfined \
-                 --security-opt apparmor=unconfined --security-opt systempaths=unconfined \
-                 -v /sys/fs/cgroup:/sys/fs/cgroup, or --privileged with that -v",
+        sign: "/.dockerenv is there, and a filter, a covered /proc or a profile of AppArmor",
+        remedy: "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined \
+                 --security-opt systempaths=unconfined",
         recognises: |signs| signs.container == Some(Container::Docker) && is_tight_container(signs),
     },
     KnownHost {
         name: "a Podman container without the options that sandboxes need",
-        sign: "/run/.containerenv is there, and capabilities that sandboxes need are not held",
-        remedy: "podman run --privileged -v /sys/fs/cgroup:/sys/fs/cgroup",
+        sign: "/run/.containerenv is there, and a filter, a covered /proc or a profile of AppArmor",
+        remedy: "podman run --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt unmask=ALL",
         recognises: |signs| signs.container == Some(Container::Podman) && is_tight_container(signs),
     },
     KnownHost {
+        name: "a root without CAP_SETFCAP",
+        sign: "root has lost its capabilities; the kernel then lets nobody give root's own id to a namespace",
+        remedy: "docker run --user 1000, or --cap-add SETFCAP",
+        recognises: |signs| signs.powerless_root,
+    },
+    KnownHost {
         name: "an LXC container without nesting",
-        sign: "LXC's files are there, and capabilities that sandboxes need are not held",
+        sign: "LXC's files are there, and a filter, a covered /proc or a profile of AppArmor",
         remedy: "incus config set NAME security.nesting=true (LXC: lxc.include = /usr/share/lxc/config/nesting.conf)",
         recognises: |signs| signs.container == Some(Container::Lxc) && is_tight_container(signs),
     },
@@ -202,10 +201,11 @@ pub const KNOWN_HOSTS: &[KnownHost] = &[
     },
 ];
 
-/// Whether a container lets its root do less than a root can.
+/// Whether a container is closed as its maker's defaults close it. Capabilities do not tell: who has few of them makes
+/// sandboxes as an ordinary user does.
 fn is_tight_container(signs: &Signs) -> bool {
     let docker_like = signs.container.is_some() || (signs.filtered && (signs.github || signs.gitlab));
-    docker_like && !signs.lacking.is_empty()
+    docker_like && (signs.filtered || signs.covered_proc || signs.confined)
 }
 
 #[cfg(test)]
@@ -217,9 +217,9 @@ mod tests {
         Signs { user_namespaces: true, most_user_namespaces: Some(1000), ..Signs::default() }
     }
 
-    /// A root who was given less than a root needs.
+    /// What a container of the usual makers shows.
     fn tight() -> Signs {
-        Signs { lacking: vec!["SYS_ADMIN"], ..plain() }
+        Signs { filtered: true, covered_proc: true, ..plain() }
     }
 
     fn name(signs: &Signs) -> &'static str {
@@ -229,14 +229,15 @@ mod tests {
     #[test]
     fn an_ordinary_machine_is_none_of_the_known_ones() {
         assert_eq!(name(&plain()), "");
-        assert_eq!(name(&Signs { root: true, may_administrate: true, ..plain() }), "");
+        assert_eq!(name(&Signs { root: true, ..plain() }), "");
     }
 
     #[test]
     fn each_host_is_called_by_its_name() {
-        let docker = Signs { container: Some(Container::Docker), root: true, filtered: true, ..tight() };
+        let docker = Signs { container: Some(Container::Docker), root: true, ..tight() };
         assert!(name(&docker).contains("Docker"));
-        assert_eq!(name(&Signs { lacking: Vec::new(), ..docker.clone() }), "");
+        assert!(name(&Signs { filtered: false, ..docker.clone() }).contains("Docker"));
+        assert_eq!(name(&Signs { filtered: false, covered_proc: false, ..docker.clone() }), "");
         assert!(name(&Signs { github: true, ..docker.clone() }).contains("GitHub"));
         assert!(name(&Signs { gitlab: true, ..docker }).contains("GitLab"));
         assert!(name(&Signs { container: Some(Container::Podman), ..tight() }).contains("Podman"));
@@ -246,6 +247,7 @@ mod tests {
         assert!(name(&Signs { unprivileged_clone: Some(0), ..plain() }).contains("hardened"));
         assert!(name(&Signs { most_user_namespaces: Some(0), ..plain() }).contains("allows no"));
         assert!(name(&Signs { changed_root: true, ..plain() }).contains("chroot"));
+        assert!(name(&Signs { powerless_root: true, root: true, ..plain() }).contains("SETFCAP"));
         let wsl = Signs { version: "Linux version 4.4.0-19041-Microsoft".into(), ..Signs::default() };
         assert_eq!(name(&wsl), "WSL 1");
         assert_eq!(name(&Signs { version: "Linux version 5.15.1-microsoft-standard-WSL2".into(), ..plain() }), "");
@@ -253,14 +255,16 @@ mod tests {
 
     #[test]
     fn switches_that_bind_only_ordinary_users_do_not_bind_root() {
-        let root = Signs { root: true, may_administrate: true, ..plain() };
+        let root = Signs { root: true, ..plain() };
         assert_eq!(name(&Signs { apparmor_restricts: Some(1), unprivileged_clone: Some(0), ..root }), "");
     }
 
     #[test]
-    fn capabilities_that_a_root_lacks_are_named() {
-        assert_eq!(lacking("CapEff:\t00000000a80425fb\n"), ["NET_ADMIN", "SYS_PTRACE", "SYS_ADMIN"]);
-        assert!(lacking("CapEff:\t000001ffffffffff\n").is_empty());
+    fn a_part_of_proc_is_covered_by_whatever_hides_something() {
+        assert!(is_over_proc("70 60 0:50 / /proc/acpi ro,relatime - tmpfs tmpfs ro"));
+        assert!(is_over_proc("71 60 0:48 /bus /proc/bus ro,nosuid - proc proc rw"));
+        assert!(!is_over_proc("60 50 0:48 / /proc rw,nosuid - proc proc rw"));
+        assert!(!is_over_proc("61 60 0:30 / /proc/sys/fs/binfmt_misc rw - autofs systemd-1 rw"));
     }
 
     #[test]

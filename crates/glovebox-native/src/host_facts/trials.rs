@@ -13,7 +13,10 @@ use rustix::{
 };
 
 use crate::{
-    idmap, sys,
+    cgroup::Cgroups,
+    idmap,
+    standing::Standing,
+    sys,
     sys::{Forked, KillOnDrop, Sealed},
     wire,
 };
@@ -113,7 +116,7 @@ fn report(parent: &OwnedFd, result: Result<(), (u8, rustix::io::Errno)>) -> ! {
 /// Gives a new user namespace the ids that its caller can give without help: root a range, others their own.
 fn give_ids(pid: Pid) -> io::Result<()> {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
-    if user.is_root() && is_initial_range() {
+    if Standing::is_root() {
         let map = idmap::plain_map(0x2000_0000);
         return idmap::write_maps(pid, &map, &map);
     }
@@ -122,10 +125,33 @@ fn give_ids(pid: Pid) -> io::Result<()> {
     idmap::write_maps(pid, &format!("0 {} 1\n", user.as_raw()), &format!("0 {} 1\n", group.as_raw()))
 }
 
-/// Whether all ids exist here; in a container's own user namespace most do not.
-fn is_initial_range() -> bool {
-    let map = sys::read_small("/proc/self/uid_map").unwrap_or_default();
-    map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
+/// Tries to make groups, and to put a process into them.
+pub(super) fn try_groups(cgroups: &Cgroups) -> io::Result<()> {
+    let name = format!("glovebox.trial.{}", rustix::process::getpid().as_raw_nonzero());
+    let groups = cgroups.make_trial(&name)?;
+    let (here, there) = wire::stream_pair()?;
+    match sys::fork_with(0)? {
+        Forked::Child => {
+            drop(here);
+            let errno = groups.join().err().map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
+            // Whoever waits sees the end of the process if this fails.
+            let _ = rustix::io::write(&there, &errno.to_ne_bytes());
+            sys::exit_now(0)
+        }
+        Forked::Parent { pidfd, .. } => {
+            drop(there);
+            // Its end is waited for before the groups are removed, which must be empty then.
+            let child = KillOnDrop::new(pidfd);
+            let mut said = [0; 4];
+            let length = rustix::io::read(&here, &mut said[..])?;
+            drop(child);
+            match (length, i32::from_ne_bytes(said)) {
+                (4, 0) => Ok(()),
+                (4, errno) => Err(io::Error::from_raw_os_error(errno)),
+                _ => Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+        }
+    }
 }
 
 /// Tries to shift the owners of a folder's files by a mount that is attached nowhere. The caller must have one thread.

@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! launcher            guest (PID 1)                  zygote (PID 2)
-//!    | clone3           .
+//!    | clone            .
 //!    |----------------> | fork ----------------------> .
 //!    | write id maps    | wait                         | wait
 //!    | lend skeleton    |                              |

@@ -8,11 +8,11 @@ use rustix::process::Pid;
 
 use super::{
     Launcher,
-    handing::{send_doors, send_mounts},
+    handing::hand_over,
     live::Live,
 };
 use crate::{
-    cgroup::{GroupLimits, Groups, Side},
+    cgroup::{GroupLimits, Groups},
     idmap::{self, SandboxIds},
     inside::{self, Inside},
     mounts::{self, Mapped, Tree},
@@ -71,11 +71,8 @@ impl Launcher {
         let watching = watched.then(|| step("watch the disk", watch::start_disk_watch(plan))).transpose()?;
         let (watch, disk_watch) = watching.unzip();
         sys::send_elsewhere(pid);
-        step("hand over the mounts", send_mounts(&report, &trees))?;
         let limits = GroupLimits::new(plan.group_memory(), plan.pids, plan.cpus);
-        step("make the control groups", groups.make(&limits))?;
-        step("open the groups", send_doors(&door_sender, groups, Side::Run))?;
-        step("open the groups", send_doors(&report, groups, Side::Guest))?;
+        hand_over(&report, &door_sender, &trees, groups, &limits)?;
         let live = Live {
             id,
             pid,
