@@ -109,11 +109,11 @@ pub fn for_host(record: &ChangeRecord, outward_links: bool) -> ForHost {
         };
         match &after.kind {
             FileKind::Special => {
-                leave_out("is a pipe, a socket or a device".into());
+                leave_out("is left out: a pipe, a socket or a device".into());
                 continue;
             }
             FileKind::Symlink { target } if !outward_links && leads_out(path, target) => {
-                leave_out(format!("is a link that leads out of the folder, to {target}; --outward-links brings it"));
+                leave_out(format!("is left out: a link that leads out of the folder, to {target}; --outward-links brings it"));
                 continue;
             }
             _ => {}
