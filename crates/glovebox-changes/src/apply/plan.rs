@@ -105,7 +105,10 @@ impl Planner<'_> {
         }
         self.check_before(change, seen.as_ref())?;
         if let Some(FileState { kind: FileKind::File { sha256: None, not_kept, .. }, .. }) = &change.after {
-            return Err(format!("has content that was not kept: {}", not_kept.map_or("nobody asked", |why| why.reason())));
+            return Err(format!(
+                "has content that was not kept: {}",
+                not_kept.map_or("nobody asked", |why| why.reason())
+            ));
         }
         // A mode is the file's own affair; whatever else is changed is an entry of its folder.
         if !changes_mode_only(change) {
