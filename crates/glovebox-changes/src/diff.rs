@@ -2,7 +2,7 @@
 
 use std::{io::Read, time::Duration};
 
-use glovebox_core::{Change, Error, ErrorCode, FileKind, FileState, Result, printable};
+use glovebox_core::{Change, Error, ErrorCode, FileKind, FileState, Result};
 use glovebox_ledger::{BlobReader, Blobs, Sha256Hash};
 use similar::{ChangeTag, TextDiff};
 
@@ -16,7 +16,7 @@ const CONTEXT: usize = 3;
 /// How a file changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Diff {
-    /// Lines, safe to show.
+    /// Lines.
     Text(Vec<DiffLine>),
     /// The content is no text.
     Binary,
@@ -26,7 +26,8 @@ pub enum Diff {
     Nothing,
 }
 
-/// One line of a diff.
+/// One line of a diff, without its end. Lines end with `\n` alone, as for Git, and their text is as it was written: it is
+/// for [`glovebox_core::printable`] before it is for a terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiffLine {
     /// Where the following lines are.
@@ -102,18 +103,21 @@ pub(crate) fn read_text(blobs: &Blobs, sha256: &str, most: u64) -> Result<Option
 }
 
 fn lines(before: &str, after: &str) -> Vec<DiffLine> {
-    let diff = TextDiff::configure().timeout(LONGEST).diff_lines(before, after);
+    let (before, after): (Vec<&str>, Vec<&str>) =
+        (before.split_inclusive('\n').collect(), after.split_inclusive('\n').collect());
+    let diff = TextDiff::configure().timeout(LONGEST).diff_slices(&before, &after);
     let mut shown = Vec::new();
     for hunk in diff.unified_diff().context_radius(CONTEXT).iter_hunks() {
         shown.push(DiffLine::Place(hunk.header().to_string()));
         for change in hunk.iter_changes() {
-            let line = printable(change.value().strip_suffix('\n').unwrap_or(change.value()));
+            let whole = change.value().strip_suffix('\n');
+            let line = whole.unwrap_or(change.value()).to_owned();
             shown.push(match change.tag() {
                 ChangeTag::Equal => DiffLine::Same(line),
                 ChangeTag::Delete => DiffLine::Removed(line),
                 ChangeTag::Insert => DiffLine::Added(line),
             });
-            if change.missing_newline() {
+            if whole.is_none() {
                 shown.push(DiffLine::NoNewline);
             }
         }
@@ -135,15 +139,16 @@ mod tests {
     }
 
     #[test]
-    fn text_is_shown_line_by_line_and_without_escapes() {
+    fn text_is_compared_line_by_line_and_only_a_newline_ends_one() {
         let folder = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(folder.path()).unwrap();
-        let shown = diff(&blobs, &change(&blobs, Some(b"a\nb\n"), Some(b"a\n\x1b[2Jc\n"))).unwrap();
+        let shown = diff(&blobs, &change(&blobs, Some(b"a\r\nb\n"), Some(b"a\r\nc\rd"))).unwrap();
         let expected = [
             DiffLine::Place("@@ -1,2 +1,2 @@".into()),
-            DiffLine::Same("a".into()),
+            DiffLine::Same("a\r".into()),
             DiffLine::Removed("b".into()),
-            DiffLine::Added("\\u{1b}[2Jc".into()),
+            DiffLine::Added("c\rd".into()),
+            DiffLine::NoNewline,
         ];
         assert_eq!(shown, Diff::Text(expected.into()));
     }

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, Read},
+    io::{self, ErrorKind, Read},
     os::fd::{AsFd, OwnedFd},
     path::Path,
 };
@@ -52,9 +52,7 @@ impl Folder {
     /// What stands at a path; nothing, when it or its folder is not there.
     pub(crate) fn look(&self, path: &str) -> io::Result<Option<Seen>> {
         let file = match open_below(&self.fd, path, OFlags::PATH | OFlags::NOFOLLOW) {
-            Err(error) if [Errno::NOENT, Errno::NOTDIR].map(io::Error::from).iter().any(|e| same_error(e, &error)) => {
-                return Ok(None);
-            }
+            Err(error) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&error.kind()) => return Ok(None),
             other => other?,
         };
         let stat = rustix::fs::fstat(&file)?;
@@ -145,8 +143,4 @@ pub(crate) fn give(folder: impl AsFd, name: &str, (uid, gid): (u32, u32)) -> io:
     }
     let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
     Ok(rustix::fs::chownat(folder, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?)
-}
-
-fn same_error(a: &io::Error, b: &io::Error) -> bool {
-    a.raw_os_error() == b.raw_os_error()
 }

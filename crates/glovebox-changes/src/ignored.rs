@@ -1,4 +1,4 @@
-//! Which paths `.gitignore` files leave out.
+//! Which paths are left out: those that `.gitignore` files name, and those of Git itself.
 
 use std::{collections::HashMap, io::Read, path::Path};
 
@@ -15,13 +15,22 @@ use crate::{diff::read_text, folder::Folder};
 const LONGEST: u64 = 1 << 20;
 const RULES: &str = ".gitignore";
 
+/// Why a path is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// A rule of a `.gitignore` says so.
+    Rule,
+    /// It belongs to Git itself.
+    Git,
+}
+
 /// The rules that hold in a working folder after a run: the run's own where it wrote some, else the host's.
 pub(crate) struct Ignored<'a> {
     record: HashMap<&'a str, Option<&'a FileState>>,
     blobs: &'a Blobs,
     host: Option<Folder>,
     rules: HashMap<String, Gitignore>,
-    decided: HashMap<String, bool>,
+    decided: HashMap<String, Option<Why>>,
 }
 
 impl<'a> Ignored<'a> {
@@ -35,28 +44,30 @@ impl<'a> Ignored<'a> {
         Ignored { record: rules.collect(), blobs, host, rules: HashMap::new(), decided: HashMap::new() }
     }
 
-    /// Whether a path of the working folder is left out: by a rule, or because it belongs to Git itself.
-    pub(crate) fn contains(&mut self, path: &str, is_folder: bool) -> bool {
+    /// Why a path of the working folder is left out, if it is.
+    pub(crate) fn why(&mut self, path: &str, is_folder: bool) -> Option<Why> {
         let mut end = 0;
         loop {
             let next = path[end..].find('/').map(|at| end + at);
             let part = &path[..next.unwrap_or(path.len())];
-            if self.is_left_out(part, next.is_some() || is_folder) {
-                return true;
-            }
+            let why = self.decide(part, next.is_some() || is_folder);
             match next {
-                Some(at) => end = at + 1,
-                None => return false,
+                Some(at) if why.is_none() => end = at + 1,
+                _ => return why,
             }
         }
     }
 
-    fn is_left_out(&mut self, path: &str, is_folder: bool) -> bool {
+    /// The same of one part of the way to it.
+    fn decide(&mut self, path: &str, is_folder: bool) -> Option<Why> {
         if let Some(decided) = self.decided.get(path) {
             return *decided;
         }
         let name = path.rsplit('/').next().unwrap_or(path);
-        let decided = name.eq_ignore_ascii_case(".git") || self.is_ruled_out(path, is_folder);
+        let decided = match name.eq_ignore_ascii_case(".git") {
+            true => Some(Why::Git),
+            false => self.is_ruled_out(path, is_folder).then_some(Why::Rule),
+        };
         self.decided.insert(path.to_owned(), decided);
         decided
     }

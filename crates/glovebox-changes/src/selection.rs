@@ -6,10 +6,10 @@ use glovebox_core::{Change, ChangeRecord, Error, ErrorCode, FileKind, FileState,
 use glovebox_ledger::Blobs;
 use serde::Serialize;
 
-use crate::ignored::Ignored;
+use crate::ignored::{Ignored, Why};
 
 /// What stands before the paths of the working folder in a record.
-const WORKING: &str = "agent_workspace/";
+pub const WORKING: &str = "agent_workspace/";
 
 /// Which changes somebody wants.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,13 +27,15 @@ pub struct Selection {
     pub record: ChangeRecord,
     /// How many files `.gitignore` left out.
     pub ignored: usize,
+    /// How many files were left out because they are Git's own.
+    pub of_git: usize,
 }
 
 /// Takes what is wanted from a record. `host` is the folder of the host that the working folder showed.
 pub fn select(record: &ChangeRecord, wish: Wish<'_>, blobs: &Blobs, host: Option<&Path>) -> Result<Selection> {
     let only: Vec<&str> = wish.only.iter().map(|path| path.trim_start_matches("./").trim_end_matches('/')).collect();
     let mut ignored = Ignored::new(record, WORKING, blobs, host);
-    let mut left_out = 0;
+    let (mut by_rule, mut of_git) = (0, 0);
     let mut met = vec![false; only.len()];
     let record = narrow(record, |change| {
         let path = change.path.strip_prefix(WORKING);
@@ -41,15 +43,20 @@ pub fn select(record: &ChangeRecord, wish: Wish<'_>, blobs: &Blobs, host: Option
         for (met, _) in met.iter_mut().zip(&only).filter(|(_, only)| hits(only)) {
             *met = true;
         }
-        let out = !wish.all && path.is_some_and(|path| ignored.contains(path, stays_folder(change)));
-        left_out += usize::from(out && !stays_folder(change));
-        !out && (only.is_empty() || only.iter().any(hits))
+        let wanted = only.is_empty() || only.iter().any(hits);
+        match path.filter(|_| wanted && !wish.all).and_then(|path| ignored.why(path, stays_folder(change))) {
+            None => return wanted,
+            Some(Why::Rule) => by_rule += usize::from(!stays_folder(change)),
+            Some(Why::Git) => of_git += usize::from(!stays_folder(change)),
+        }
+        false
     });
     if let Some(at) = met.iter().position(|met| !met) {
         let message = format!("the run changed nothing at {:?}", wish.only[at]);
-        return Err(Error::new(ErrorCode::FileNotFound, message).hint("paths count from the working directory"));
+        return Err(Error::new(ErrorCode::FileNotFound, message)
+            .hint("paths count from this folder, or from the workspace; glovebox changes --summary lists them"));
     }
-    Ok(Selection { record, ignored: left_out })
+    Ok(Selection { record, ignored: by_rule, of_git })
 }
 
 /// Takes the changes that somebody wants. Folders that come or go are taken along with what is in them; for an empty one,
@@ -109,11 +116,13 @@ pub fn for_host(record: &ChangeRecord, outward_links: bool) -> ForHost {
         };
         match &after.kind {
             FileKind::Special => {
-                leave_out("is a pipe, a socket or a device".into());
+                leave_out("is left out: a pipe, a socket or a device".into());
                 continue;
             }
             FileKind::Symlink { target } if !outward_links && leads_out(path, target) => {
-                leave_out(format!("is a link that leads out of the folder, to {target}; --outward-links brings it"));
+                leave_out(format!(
+                    "is left out: a link that leads out of the folder, to {target}; --outward-links brings it"
+                ));
                 continue;
             }
             _ => {}
@@ -177,9 +186,11 @@ mod tests {
             Bench { dir, blobs, record }
         }
 
-        fn chosen(&self, wish: Wish<'_>) -> Result<(Vec<String>, usize)> {
+        /// The paths that are chosen, and how many are left out by a rule or for being Git's.
+        fn chosen(&self, wish: Wish<'_>) -> Result<(Vec<String>, (usize, usize))> {
             let selection = select(&self.record, wish, &self.blobs, Some(&self.dir.path().join("host")))?;
-            Ok((selection.record.changes.into_iter().map(|change| change.path).collect(), selection.ignored))
+            let paths = selection.record.changes.into_iter().map(|change| change.path).collect();
+            Ok((paths, (selection.ignored, selection.of_git)))
         }
     }
 
@@ -214,7 +225,7 @@ mod tests {
                 "outputs/a.log",
             ]
         );
-        assert_eq!(ignored, 3);
+        assert_eq!(ignored, (3, 0));
         assert_eq!(bench.chosen(Wish { all: true, only: &[] }).unwrap().0.len(), 12);
     }
 
@@ -226,7 +237,7 @@ mod tests {
             ("agent_workspace/.gitattributes", ""),
         ]);
         let (paths, ignored) = bench.chosen(Wish::default()).unwrap();
-        assert_eq!((paths, ignored), (vec!["agent_workspace/.gitattributes".to_owned()], 2));
+        assert_eq!((paths, ignored), (vec!["agent_workspace/.gitattributes".to_owned()], (0, 2)));
     }
 
     #[test]

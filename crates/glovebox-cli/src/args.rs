@@ -73,6 +73,7 @@ Examples:
   glovebox run --workspace . -- make format
   glovebox changes                          what the last run here changed
   glovebox changes --summary 01JCQ6V8       the list alone, of another run
+  glovebox changes --patch > agent.patch    for git apply
   glovebox changes --only src --json        for programs";
 
 const APPLY_EXAMPLES: &str = "\
@@ -242,6 +243,12 @@ pub(crate) struct ChangesArgs {
     /// Only the list, without the text that came and went
     #[arg(long)]
     pub(crate) summary: bool,
+    /// Print a patch for git apply, byte for byte, and nothing else; not to a terminal
+    #[arg(long, conflicts_with_all = ["summary", "json"])]
+    pub(crate) patch: bool,
+    /// At a terminal, show what is longer than that with this command, such as delta; cat is none [default: $PAGER, else less]
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) pager: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -267,8 +274,11 @@ pub(crate) struct ApplyArgs {
     /// Also links that lead out of the folder
     #[arg(long)]
     pub(crate) outward_links: bool,
+    /// Apply what does not conflict, and leave the rest
+    #[arg(long)]
+    pub(crate) skip_conflicts: bool,
     /// Undo the last apply to this folder, or the one of RUN
-    #[arg(long, conflicts_with_all = ["interactive", "only", "all", "outward_links"])]
+    #[arg(long, conflicts_with_all = ["interactive", "only", "all", "outward_links", "skip_conflicts"])]
     pub(crate) reverse: bool,
 }
 
@@ -343,16 +353,16 @@ pub(crate) struct ListArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// The id of the run, or as much of its beginning as no other run has
+    /// The id of the run, or as much of its beginning as no other run has [default: the last run]
     #[arg(value_name = "RUN")]
-    pub(crate) run: String,
+    pub(crate) run: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
-    /// The id of the run, or as much of its beginning as no other run has
+    /// The id of the run, or as much of its beginning as no other run has [default: the last run]
     #[arg(value_name = "RUN")]
-    pub(crate) run: String,
+    pub(crate) run: Option<String>,
     /// Only its standard output
     #[arg(long, conflicts_with = "stderr")]
     pub(crate) stdout: bool,

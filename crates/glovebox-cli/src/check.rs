@@ -96,9 +96,9 @@ fn table(checks: &[Check], summary: &str) -> String {
         }
         let detail = if check.detail.is_empty() { String::new() } else { format!(": {}", check.detail) };
         let line = format!("{}{detail}", check.name);
-        let _ = writeln!(text, "  {:<8}  {}", check.status.as_str(), report::printable(&line));
+        let _ = writeln!(text, "  {:<8}  {}", check.status.as_str(), glovebox_core::printable(&line));
         if let Some(fix) = &check.fix {
-            let _ = writeln!(text, "            fix: {}", report::printable(fix));
+            let _ = writeln!(text, "            fix: {}", glovebox_core::printable(fix));
         }
     }
     let _ = writeln!(text, "\n{summary}");

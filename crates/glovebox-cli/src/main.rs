@@ -14,6 +14,8 @@ mod environment;
 mod files;
 mod flags;
 mod later;
+mod pager;
+mod patch;
 mod program;
 mod prove;
 mod report;

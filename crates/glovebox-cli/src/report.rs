@@ -1,14 +1,15 @@
 //! Glovebox's own words: on standard error, each line with its name before it, and only when there is something to say.
 
 use std::{
+    borrow::Cow,
     fmt::Write as _,
-    io::{Write, stderr, stdout},
+    io::{ErrorKind, Write, stderr, stdout},
     path::Path,
     time::Duration,
 };
 
 use glovebox_core::{
-    Error, ErrorCode, Isolation, Layer, LimitKind, Network, Outcome, Result, RunResult, SandboxSpec, Step,
+    Error, ErrorCode, Isolation, Layer, LimitKind, Network, Outcome, Result, RunResult, SandboxSpec, Step, printable,
 };
 use serde::Serialize;
 
@@ -19,35 +20,37 @@ pub(crate) fn say(line: &str) {
     let _ = writeln!(stderr().lock(), "glovebox: {}", printable(line));
 }
 
-/// A text with what would steer a terminal shown instead.
-pub(crate) fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c.is_control() {
-            true => shown.extend(c.escape_default()),
-            false => shown.push(c),
-        }
-    }
-    shown
-}
-
 /// Prints what a verb was asked for on standard output.
 pub(crate) fn print(text: &str) -> Result<()> {
-    let mut out = stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Error::new(ErrorCode::HostIo, "cannot write to standard output").because(error))
+    write_all(stdout().lock(), text.as_bytes())
+}
+
+/// Writes to the caller. A reader that went away has what it wanted.
+pub(crate) fn write_all(mut to: impl Write, bytes: &[u8]) -> Result<()> {
+    match to.write_all(bytes).and_then(|()| to.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::new(ErrorCode::HostIo, "the output cannot be written").because(error))
         }
-        // A reader that went away has what it wanted.
         _ => Ok(()),
     }
 }
 
 /// Prints a text with colours on standard output, or without them where they are not wanted.
 pub(crate) fn print_coloured(text: &str) -> Result<()> {
-    let wanted = anstream::AutoStream::choice(&stdout());
-    let plain = wanted == anstream::ColorChoice::Never;
-    print(&if plain { anstream::adapter::strip_str(text).to_string() } else { text.to_owned() })
+    print(&coloured(text))
+}
+
+/// A text with colours, or without them where standard output wants none.
+pub(crate) fn coloured(text: &str) -> Cow<'_, str> {
+    match anstream::AutoStream::choice(&stdout()) {
+        anstream::ColorChoice::Never => anstream::adapter::strip_str(text).to_string().into(),
+        _ => text.into(),
+    }
+}
+
+/// A number of things: `1 file`, `2 files`.
+pub(crate) fn counted(number: usize, thing: &str) -> String {
+    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
 }
 
 /// Prints a JSON document.
@@ -113,8 +116,7 @@ pub(crate) fn run(result: &RunResult, spec: &SandboxSpec, artifact_dir: &Path) {
         say(&format!("refused ({}): {}; {}", denial.kind, denial.target, denial.hint));
     }
     if !result.artifacts.is_empty() {
-        let files = if result.artifacts.len() == 1 { "file" } else { "files" };
-        say(&format!("kept {} {files} in {}", result.artifacts.len(), artifact_dir.display()));
+        say(&format!("kept {} in {}", counted(result.artifacts.len(), "file"), artifact_dir.display()));
     }
 }
 
@@ -302,11 +304,6 @@ mod tests {
         assert_eq!(duration(Duration::from_secs(30)), "30s");
         assert_eq!(duration(Duration::from_secs(5400)), "1h30m");
         assert_eq!(duration(Duration::from_millis(1500)), "1s500ms");
-    }
-
-    #[test]
-    fn what_would_steer_a_terminal_is_shown_instead() {
-        assert_eq!(printable("a\u{1b}[2J\nb \u{9b}ü"), "a\\u{1b}[2J\\nb \\u{9b}ü");
     }
 
     #[test]

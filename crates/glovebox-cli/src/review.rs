@@ -1,14 +1,14 @@
 //! The changes of a run as people and programs look at them.
 
 use std::{
-    collections::HashMap,
-    fmt::Write as _,
+    borrow::Cow,
+    collections::{HashMap, HashSet},
     io::Read,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use anstyle::{AnsiColor, Style};
-use glovebox_changes::{Diff, DiffLine, Rename, Selection, diff, find_renames, stays_folder};
+use glovebox_changes::{Diff, DiffLine, Rename, Selection, WORKING, Wish, diff, find_renames, select, stays_folder};
 use glovebox_core::{
     Change, ChangeRecord, Error, ErrorCode, FileKind, FileState, NotKept, Obstacle, Result, RunId, printable,
 };
@@ -16,16 +16,13 @@ use glovebox_engine::CHANGE_RECORD;
 use glovebox_ledger::{Blobs, Filter, Ledger};
 use serde_json::{Value, json};
 
-use crate::report;
+use crate::{
+    flags::Flags,
+    patch::{ADDED, DELETED, Entry, Reader},
+    report,
+};
 
-/// What stands before the paths of the working directory.
-const WORKING: &str = "agent_workspace/";
-
-const ADDED: Style = AnsiColor::Green.on_default();
 const MODIFIED: Style = AnsiColor::Yellow.on_default();
-const DELETED: Style = AnsiColor::Red.on_default();
-const PLACE: Style = AnsiColor::Cyan.on_default();
-const HEAD: Style = Style::new().bold();
 
 /// A run that is to be reviewed.
 pub(crate) struct Reviewed {
@@ -45,22 +42,14 @@ impl Reviewed {
             Some(text) => ledger.find(text).await?,
             None => last_of_this_folder(ledger).await?,
         };
-        let damaged = |what: &str| Error::new(ErrorCode::LedgerDamaged, format!("the {what} of {run} cannot be read"));
-        let document: Value =
-            serde_json::from_str(&ledger.document(run).await?).map_err(|error| damaged("document").because(error))?;
+        let document: Value = serde_json::from_str(&ledger.document(run).await?)
+            .map_err(|error| damaged(run, "document").because(error))?;
         if document["outcome"].is_null() {
             return Err(Error::new(ErrorCode::RunNotFound, format!("{run} is still running"))
                 .hint("its changes are known when it is over"));
         }
         let workspace = document["workspace"]["path"].as_str().filter(|_| document["workspace"]["mode"] == "overlay");
-        let record = match ledger.file(run, CHANGE_RECORD).await? {
-            Some(mut file) => {
-                let mut bytes = Vec::new();
-                file.read_to_end(&mut bytes).map_err(|error| damaged("changes").because(error))?;
-                serde_json::from_slice(&bytes).map_err(|error| damaged("changes").because(error))?
-            }
-            None => ChangeRecord::default(),
-        };
+        let record = record(ledger, run).await?;
         let nothing_because = match (&document["outcome"]["kind"], &document["workspace"]["mode"]) {
             (kind, _) if kind == "lost" => Some("it was lost, and what it changed with it"),
             (_, mode) if mode == "read-write" => {
@@ -71,6 +60,64 @@ impl Reviewed {
         let workspace = workspace.map(PathBuf::from);
         Ok(Reviewed { run, workspace, record, blobs: ledger.blobs()?, nothing_because })
     }
+
+    /// What the caller wants of the changes. `rules` is the folder whose `.gitignore` files count.
+    pub(crate) fn select(&self, all: bool, only: &[String], flags: &Flags, rules: Option<&Path>) -> Result<Selection> {
+        let here = std::env::current_dir().and_then(std::fs::canonicalize).ok();
+        let only: Vec<String> =
+            flags.list("only", only).into_iter().map(|path| self.in_workspace(path, here.as_deref())).collect();
+        select(&self.record, Wish { all, only: &only }, &self.blobs, rules)
+    }
+
+    /// A path as the record has it. The caller writes it as seen from where they are, or as it was listed.
+    fn in_workspace(&self, path: &str, here: Option<&Path>) -> String {
+        let (Some(workspace), Some(here)) = (&self.workspace, here) else { return path.to_owned() };
+        let mut full = PathBuf::new();
+        for part in here.join(path).components() {
+            match part {
+                Component::ParentDir => drop(full.pop()),
+                Component::CurDir => {}
+                part => full.push(part),
+            }
+        }
+        let seen_from_here = full.strip_prefix(workspace).ok().and_then(Path::to_str);
+        let is_changed = |path: &str| {
+            let path = format!("{WORKING}{path}");
+            self.record.changes.iter().any(|change| change.path == path || change.is_below(&path))
+        };
+        match seen_from_here {
+            Some("") => ".".to_owned(),
+            Some(seen) if path.starts_with('/') || is_changed(seen) => seen.to_owned(),
+            _ => path.to_owned(),
+        }
+    }
+
+    /// The last run before this one, in the same folder, that changed something.
+    pub(crate) async fn earlier(&self, ledger: &Ledger) -> Result<Option<(RunId, usize)>> {
+        let Some(workspace) = &self.workspace else { return Ok(None) };
+        let workspace = Some(workspace.display().to_string());
+        let listed = ledger.list(&Filter { workspace, before: Some(self.run), limit: 20, ..Filter::default() }).await?;
+        for run in listed.runs.iter().filter(|run| run.outcome.is_some()) {
+            let names = record(ledger, run.run).await?.names();
+            let count = names.added.len() + names.modified.len() + names.deleted.len();
+            if count > 0 {
+                return Ok(Some((run.run, count)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The changes of a run that is over.
+async fn record(ledger: &Ledger, run: RunId) -> Result<ChangeRecord> {
+    let Some(mut file) = ledger.file(run, CHANGE_RECORD).await? else { return Ok(ChangeRecord::default()) };
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(|error| damaged(run, "changes").because(error))?;
+    serde_json::from_slice(&bytes).map_err(|error| damaged(run, "changes").because(error))
+}
+
+fn damaged(run: RunId, what: &str) -> Error {
+    Error::new(ErrorCode::LedgerDamaged, format!("the {what} of {run} cannot be read"))
 }
 
 /// The last run with this folder, or the nearest one above it, under its working directory.
@@ -96,13 +143,13 @@ pub(crate) struct Shown<'a> {
     diff: Diff,
 }
 
-/// What is to be shown of a selection: no folder that shows by what is in it, and each rename once.
-pub(crate) fn shown<'a>(selection: &'a Selection, blobs: &Blobs) -> Result<Vec<Shown<'a>>> {
-    let changes = &selection.record.changes;
+/// What is to be shown of changes: no folder that shows by what is in it, and each rename once.
+pub(crate) fn shown<'a>(record: &'a ChangeRecord, blobs: &Blobs) -> Result<Vec<Shown<'a>>> {
+    let changes = &record.changes;
     let renames = find_renames(blobs, changes)?;
     let by_path: HashMap<&str, &Change> = changes.iter().map(|change| (change.path.as_str(), change)).collect();
     let from: HashMap<&str, &str> = renames.iter().map(|Rename { from, to }| (to.as_str(), from.as_str())).collect();
-    let gone: std::collections::HashSet<&str> = from.values().copied().collect();
+    let gone: HashSet<&str> = from.values().copied().collect();
     let mut all = Vec::new();
     for (at, change) in changes.iter().enumerate() {
         let only_mode = change.before.is_some() && change.after.is_some();
@@ -136,7 +183,12 @@ impl Shown<'_> {
         }
     }
 
-    fn path(&self) -> String {
+    /// Whether it is about the working directory, and not about what is kept beside it.
+    pub(crate) fn is_in_workspace(&self) -> bool {
+        self.change.path.starts_with(WORKING)
+    }
+
+    pub(crate) fn path(&self) -> String {
         let path = short(&self.change.path);
         match self.renamed_from {
             Some(old) => format!("{} -> {path}", short(&old.path)),
@@ -167,15 +219,19 @@ impl Shown<'_> {
                 parts.push(format!("mode {:o} -> {:o}", before.mode, after.mode));
             }
         } else if let Some(state) = after
-            && matches!(state.kind, FileKind::File { .. })
+            && is_file(state)
             && state.mode & 0o7111 != 0
         {
             parts.push(format!("mode {:o}", state.mode));
         }
         match (&self.diff, after.or(before)) {
             (Diff::Text(lines), _) => parts.push(counts(lines)),
-            (Diff::Binary, Some(state)) => parts.push(format!("binary, {}", size_and_hash(state))),
-            (Diff::TooLarge, Some(state)) => parts.push(format!("large, {}", size_and_hash(state))),
+            (Diff::Binary, Some(state)) => {
+                parts.push(format!("binary, {}{}", former_size(before, after), size_and_hash(state)))
+            }
+            (Diff::TooLarge, Some(state)) => {
+                parts.push(format!("large, {}{}", former_size(before, after), size_and_hash(state)))
+            }
             (_, Some(state)) => parts.extend(other(state)),
             (_, None) => {}
         }
@@ -191,68 +247,31 @@ impl Shown<'_> {
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 
-    /// The change as text that `git apply` and `patch -p1` take, in colours; nothing where that cannot say it.
-    pub(crate) fn diff_text(&self) -> String {
+    /// The change as Git writes it; nothing where Git has no words for it.
+    pub(crate) fn text(&self, reader: Reader) -> String {
         let old = self.renamed_from.unwrap_or(self.change);
-        let (before, after) = (old.before.as_ref(), self.change.after.as_ref());
-        let is_file = |state: &&FileState| matches!(state.kind, FileKind::File { .. });
-        let lines = match &self.diff {
-            Diff::Text(lines) => &lines[..],
-            // A rename or a new mode is a change without lines.
-            Diff::Nothing if before.is_some() && after.is_some() => &[],
-            _ => return String::new(),
-        };
-        // What is kept as an artifact is not for a patch, nor is what was or became something else than a file.
-        if !self.change.path.starts_with(WORKING) || ![before, after].into_iter().flatten().all(|state| is_file(&state))
-        {
+        let paths = (old.path.strip_prefix(WORKING), self.change.path.strip_prefix(WORKING));
+        // What is kept as an artifact is not for a patch, and a name that is only nearly right is not for Git.
+        let (Some(from), Some(to)) = paths else { return String::new() };
+        if reader == Reader::Git && self.change.obstacle == Some(Obstacle::NameNotUtf8) {
             return String::new();
         }
-        let mut text = String::new();
-        let (from, to) = (short(&old.path), short(&self.change.path));
-        for line in self.header(&from, &to, before, after, lines) {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "{HEAD}{line}{HEAD:#}");
+        let (before, after) = (old.before.as_ref(), self.change.after.as_ref());
+        if [before, after].into_iter().flatten().all(is_link) {
+            return Entry::link(to, before, after).text(reader);
         }
-        for line in lines {
-            let _ = match line {
-                DiffLine::Place(line) => writeln!(text, "{PLACE}{line}{PLACE:#}"),
-                DiffLine::Same(line) => writeln!(text, " {line}"),
-                DiffLine::Added(line) => writeln!(text, "{ADDED}+{line}{ADDED:#}"),
-                DiffLine::Removed(line) => writeln!(text, "{DELETED}-{line}{DELETED:#}"),
-                DiffLine::NoNewline => writeln!(text, "\\ No newline at end of file"),
-            };
-        }
-        text
-    }
-
-    /// The lines before a diff, as Git writes them.
-    fn header(
-        &self,
-        from: &str,
-        to: &str,
-        before: Option<&FileState>,
-        after: Option<&FileState>,
-        lines: &[DiffLine],
-    ) -> Vec<String> {
-        // Git knows of a mode only whether somebody may execute the file.
-        let mode = |state: &FileState| if state.mode & 0o111 == 0 { 100_644 } else { 100_755 };
-        let mut header = vec![format!("diff --git a/{from} b/{to}")];
-        match (before, after) {
-            (None, Some(after)) => header.push(format!("new file mode {}", mode(after))),
-            (Some(before), None) => header.push(format!("deleted file mode {}", mode(before))),
-            (Some(before), Some(after)) if mode(before) != mode(after) => {
-                header.extend([format!("old mode {}", mode(before)), format!("new mode {}", mode(after))]);
-            }
-            _ => {}
-        }
-        if self.renamed_from.is_some() {
-            header.extend([format!("rename from {from}"), format!("rename to {to}")]);
-        }
-        if !lines.is_empty() {
-            header.push(before.map_or("--- /dev/null".to_owned(), |_| format!("--- a/{from}")));
-            header.push(after.map_or("+++ /dev/null".to_owned(), |_| format!("+++ b/{to}")));
-        }
-        header
+        let gone_link = before.filter(|state| is_link(state)).map(|state| Entry::link(to, Some(state), None));
+        let new_link = after.filter(|state| is_link(state)).map(|state| Entry::link(to, None, Some(state)));
+        let (before, after) = (before.filter(|state| is_file(state)), after.filter(|state| is_file(state)));
+        let lines = match &self.diff {
+            Diff::Text(lines) => Some(Cow::Borrowed(&lines[..])),
+            // A rename or a new mode is a change without lines.
+            Diff::Nothing if before.is_some() && after.is_some() => Some(Cow::Borrowed(&[][..])),
+            _ => None,
+        };
+        let file = lines.filter(|_| before.is_some() || after.is_some());
+        let file = file.map(|lines| Entry { from, to, before, after, lines });
+        [gone_link, file, new_link].iter().flatten().map(|entry| entry.text(reader)).collect()
     }
 
     /// The details for programs.
@@ -282,19 +301,10 @@ pub(crate) fn list<'a>(shown: impl Iterator<Item = &'a Shown<'a>> + Clone) -> St
     shown.map(|one| format!("  {}\n", one.line(width))).collect()
 }
 
-/// The lines of a list of what was applied; paths count from the folder.
-pub(crate) fn applied_list(changes: &[Change]) -> String {
+/// Changes with paths that count from the folder, as a record.
+pub(crate) fn in_working_folder(changes: &[Change]) -> ChangeRecord {
     let full = |change: &Change| Change { path: format!("{WORKING}{}", change.path), ..change.clone() };
-    let full: Vec<Change> = changes.iter().map(full).collect();
-    let own_line = |at: &usize| {
-        let next_is_below = full.get(at + 1).is_some_and(|next| next.is_below(&full[*at].path));
-        !(stays_folder(&full[*at]) && next_is_below)
-    };
-    let lines: Vec<Shown<'_>> = (0..full.len())
-        .filter(own_line)
-        .map(|at| Shown { change: &full[at], renamed_from: None, diff: Diff::Nothing })
-        .collect();
-    list(lines.iter())
+    ChangeRecord { changes: changes.iter().map(full).collect(), truncated: false }
 }
 
 /// A path as somebody in the working directory writes it, safe for a terminal.
@@ -332,6 +342,24 @@ fn kind(state: &FileState) -> &'static str {
         FileKind::Symlink { .. } => "link",
         FileKind::Directory => "folder",
         FileKind::Special => "special file",
+    }
+}
+
+fn is_file(state: &FileState) -> bool {
+    matches!(state.kind, FileKind::File { .. })
+}
+
+fn is_link(state: &FileState) -> bool {
+    matches!(state.kind, FileKind::Symlink { .. })
+}
+
+/// The size that a file had, to stand before the one that it has.
+fn former_size(before: Option<&FileState>, after: Option<&FileState>) -> String {
+    match (before.map(|state| &state.kind), after.map(|state| &state.kind)) {
+        (Some(FileKind::File { bytes: before, .. }), Some(FileKind::File { bytes: after, .. })) if before != after => {
+            format!("{} -> ", report::size(*before))
+        }
+        _ => String::new(),
     }
 }
 

@@ -31,6 +31,13 @@ impl EndSignals {
     }
 }
 
+/// Takes Ctrl-C from this process, for another one that has the terminal.
+pub(crate) fn take_interrupt() -> Result<Signal> {
+    let runtime = crate::verbs::runtime()?;
+    let _within = runtime.enter();
+    listen_to(SignalKind::interrupt())
+}
+
 /// The signal that the terminal has another size.
 pub(crate) fn window_changes() -> Result<Signal> {
     listen_to(SignalKind::window_change())

@@ -25,6 +25,13 @@ pub(crate) fn output_columns() -> Option<usize> {
     Some(size.ws_col.into())
 }
 
+/// The rows of the terminal that standard output is, if it is one that can do more than write on.
+pub(crate) fn output_rows() -> Option<usize> {
+    let size = tcgetwinsize(stdout()).ok().filter(|size| size.ws_row > 0)?;
+    (stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|kind| kind != "dumb"))
+        .then_some(size.ws_row.into())
+}
+
 /// Lets a command know what kind of terminal it has, unless the caller said something else.
 pub(crate) fn with_terminal_type(command: Command) -> Result<Command> {
     let given = command.env.contains_key(&EnvName::parse("TERM")?);

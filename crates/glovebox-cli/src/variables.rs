@@ -24,8 +24,10 @@ pub(crate) fn warn_of_unknown() {
 /// The variables of all flags.
 fn known() -> BTreeSet<String> {
     let command = args::command();
-    let all = std::iter::once(&command).chain(command.get_subcommands()).flat_map(clap::Command::get_arguments);
-    all.filter_map(clap::Arg::get_long).map(args::variable).collect()
+    let verbs = || command.get_subcommands();
+    let all = std::iter::once(&command).chain(verbs()).chain(verbs().flat_map(clap::Command::get_subcommands));
+    let names = all.flat_map(clap::Command::get_arguments).filter_map(clap::Arg::get_env);
+    names.map(|name| name.to_string_lossy().into_owned()).collect()
 }
 
 fn advice(name: &str, known: &BTreeSet<String>) -> String {

@@ -333,7 +333,7 @@ impl Driver {
             ErrorCode::WorkdirUnusable | ErrorCode::SandboxSetup => 125,
             _ => return error,
         };
-        self.command = Following::new(Step::Run, 0, self.deadline, &self.request, &self.place);
+        self.command = Following::new(Step::Run, self.entry.run, self.deadline, &self.request, &self.place);
         self.command.ending.code = Some(code);
         let Finished { mut result, changes, entry } = self.finish(duration, evidence, Collected::default());
         result.warnings.push(Warning::from(&error));

@@ -12,7 +12,7 @@
 
 use std::{
     fs::{self, File},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -113,6 +113,11 @@ impl Ledger {
     pub(crate) fn is_there(&self) -> Result<bool> {
         let file = &self.inner.file;
         file.try_exists().map_err(|error| store::unavailable(file).because(error))
+    }
+
+    /// The file of the database.
+    pub(crate) fn place(&self) -> &Path {
+        &self.inner.file
     }
 
     pub(crate) fn failed(&self, error: sqlx::Error) -> Error {

@@ -3,7 +3,7 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
-    io::{Cursor, Read},
+    io::{Cursor, ErrorKind, Read},
 };
 
 use glovebox_core::{
@@ -17,8 +17,12 @@ use crate::{
     Ledger, ParseHashError,
     document::{Object, unreadable},
     ledger::Ended,
+    store,
     under_way::{self, Noted, Owner},
 };
+
+/// So many runs are named when an id stands for several.
+const NAMED: usize = 3;
 
 /// Which runs to list. The default is the newest 50.
 #[derive(Clone, Debug)]
@@ -167,6 +171,13 @@ impl Ledger {
         documents.iter().map(summary).collect()
     }
 
+    /// The newest run, under way or over.
+    pub async fn last(&self) -> Result<RunId> {
+        let listed = self.list(&Filter { limit: 1, ..Filter::default() }).await?;
+        let none = || Error::new(ErrorCode::RunNotFound, "no run is recorded yet");
+        listed.runs.first().map(|newest| newest.run).ok_or_else(none)
+    }
+
     /// Finds the run whose id is, or begins with, a text; the prefix `run_` may be left out.
     pub async fn find(&self, text: &str) -> Result<RunId> {
         let begins = text.strip_prefix("run_").unwrap_or(text).to_ascii_uppercase();
@@ -178,21 +189,27 @@ impl Ledger {
         found.retain(|run| run.starts_with(&begins));
         if self.is_there()? {
             let mut connection = self.connection().await?;
-            let rows: Vec<String> = query_scalar("SELECT run FROM runs WHERE run >= ?1 AND run < ?1 || '~' LIMIT 2")
+            let newest = "SELECT run FROM runs WHERE run >= ?1 AND run < ?1 || '~' ORDER BY run DESC LIMIT ?2";
+            let rows: Vec<String> = query_scalar(newest)
                 .bind(begins)
+                .bind(NAMED as i64 + 1)
                 .fetch_all(connection.get()?)
                 .await
                 .map_err(|error| self.failed(error))?;
             found.extend(rows);
         }
-        match (found.pop_first(), found.pop_first()) {
+        let mut newest = found.into_iter().rev();
+        match (newest.next(), newest.next()) {
             (Some(run), None) => run.parse().map_err(|error| {
                 Error::new(ErrorCode::LedgerDamaged, "the ledger holds a run with a wrong id").because(error)
             }),
             (None, _) => Err(not_found(text)),
-            (Some(_), Some(_)) => {
+            (Some(first), Some(second)) => {
+                let named: Vec<String> = [first, second].into_iter().chain(newest.by_ref().take(NAMED - 2)).collect();
+                let more = if newest.next().is_some() { " and others" } else { "" };
                 let message = format!("the id {text:?} stands for several runs");
-                Err(Error::new(ErrorCode::AmbiguousId, message).hint("write more of its characters"))
+                Err(Error::new(ErrorCode::AmbiguousId, message)
+                    .hint(format!("write more of it: {}{more}", named.join(", "))))
             }
         }
     }
@@ -280,7 +297,12 @@ impl Ledger {
 
     pub(crate) fn noted(&self) -> Result<Vec<Noted>> {
         under_way::all(&self.under_way()).map_err(|error| {
-            Error::new(ErrorCode::LedgerUnavailable, "cannot tell which runs are under way").because(error)
+            let denied = error.kind() == ErrorKind::PermissionDenied;
+            let unavailable = store::unavailable(self.place()).because(error);
+            match denied {
+                true => unavailable.hint("it is somebody else's; leave out --data-dir, or name a folder of yours"),
+                false => unavailable,
+            }
         })
     }
 

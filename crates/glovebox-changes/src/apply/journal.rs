@@ -17,7 +17,10 @@
 use std::{
     fs::File,
     io::{self, Read, Write},
-    os::{fd::OwnedFd, unix::fs::MetadataExt},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::fs::MetadataExt,
+    },
 };
 
 use rustix::{
@@ -380,12 +383,13 @@ impl<'a> JournalFolder<'a> {
 
     /// Changes the mode of what is expected there, if it has the mode that is expected.
     fn change_mode(&self, path: &str, folder: bool, from: u32, to: u32) -> io::Result<bool> {
-        let file = self.folder.read(path)?;
+        // Not opened for reading: its owner may change the mode of what nobody may read.
+        let file = open_below(self.folder.fd(), path, OFlags::PATH | OFlags::NOFOLLOW)?;
         let stat = rustix::fs::fstat(&file)?;
         let kind = if folder { FileType::Directory } else { FileType::RegularFile };
         let fits = FileType::from_raw_mode(stat.st_mode) == kind && stat.st_mode & 0o7777 == from;
         if fits {
-            rustix::fs::fchmod(&file, Mode::from_raw_mode(to))?;
+            rustix::fs::chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), Mode::from_raw_mode(to))?;
         }
         Ok(fits)
     }

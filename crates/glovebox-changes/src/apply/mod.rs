@@ -260,7 +260,11 @@ fn folder_error(path: &Path, what: &str, error: io::Error) -> Error {
         io::ErrorKind::NotADirectory => ErrorCode::NotADirectory,
         _ => ErrorCode::HostIo,
     };
-    Error::new(code, format!("the folder {} cannot be {what}", path.display())).because(error)
+    let error = Error::new(code, format!("the folder {} cannot be {what}", path.display())).because(error);
+    match code {
+        ErrorCode::FileNotFound => error.hint("make it, or name another with --to DIR"),
+        _ => error,
+    }
 }
 
 fn stuck(folder: &Path, path: &str, error: io::Error) -> Error {

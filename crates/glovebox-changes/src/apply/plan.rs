@@ -53,7 +53,7 @@ pub(super) struct Fill {
 
 /// Looks at a folder and plans what is to be done to it. The changes are sorted by path.
 pub(super) fn make(folder: &Folder, changes: &[Change]) -> Plan {
-    let mut planner = Planner { folder, plan: Plan::default(), parts: Parts::default(), made: HashSet::new() };
+    let mut planner = Planner { folder, plan: Plan::default(), parts: Parts::default(), writable: HashSet::new() };
     for change in changes {
         if let Err(reason) = planner.add(change) {
             planner.plan.conflicts.push(Conflict { path: change.path.clone(), reason });
@@ -65,24 +65,39 @@ pub(super) fn make(folder: &Folder, changes: &[Change]) -> Plan {
 /// Steps by what they do, because that decides their order.
 #[derive(Default)]
 struct Parts {
+    opened: Vec<Planned>,
     takes: Vec<Planned>,
-    removed_folders: Vec<(Change, Stat)>,
+    removed_folders: Vec<RemovedFolder>,
     made_folders: Vec<Planned>,
     puts: Vec<Planned>,
     modes: Vec<Planned>,
+}
+
+/// A folder that goes, if nothing else is in it.
+struct RemovedFolder {
+    change: Change,
+    stat: Stat,
+    /// Its mode while it is being emptied.
+    open: u32,
 }
 
 struct Planner<'a> {
     folder: &'a Folder,
     plan: Plan,
     parts: Parts,
-    /// Folders that will be there.
-    made: HashSet<String>,
+    /// Folders that can be written to when it is their turn: new ones, and those that are opened first.
+    writable: HashSet<String>,
 }
 
 impl Planner<'_> {
     fn add(&mut self, change: &Change) -> Result<(), String> {
         check_path(&change.path)?;
+        // What stands at a name that is only nearly the right one says nothing.
+        match change.obstacle {
+            Some(Obstacle::NameNotUtf8) => return Err("has a name that is not UTF-8".into()),
+            Some(Obstacle::NameHoldsSecret) => return Err("has a name that holds the value of a --secret".into()),
+            Some(Obstacle::ChangedMeanwhile) | None => {}
+        }
         let seen = self.folder.look(&change.path).map_err(explain)?;
         if self.is_as_wanted(change, seen.as_ref())? {
             self.plan.already.push(change.path.clone());
@@ -90,14 +105,20 @@ impl Planner<'_> {
         }
         self.check_before(change, seen.as_ref())?;
         if let Some(FileState { kind: FileKind::File { sha256: None, not_kept, .. }, .. }) = &change.after {
-            return Err(format!("its content was not kept: {}", not_kept.map_or("nobody asked", |why| why.reason())));
+            return Err(format!(
+                "has content that was not kept: {}",
+                not_kept.map_or("nobody asked", |why| why.reason())
+            ));
         }
-        self.check_parent(change)?;
+        // A mode is the file's own affair; whatever else is changed is an entry of its folder.
+        if !changes_mode_only(change) {
+            self.check_parent(change)?;
+        }
         self.plan.changes.push(change.clone());
         match (seen, &change.after) {
             (Some(seen), Some(after)) => self.replace(change, &seen, after),
             (Some(seen), None) if is_folder(&seen) => {
-                self.parts.removed_folders.push((change.clone(), seen.stat));
+                self.remove_folder(change, &seen);
                 Ok(())
             }
             (Some(seen), None) => {
@@ -122,11 +143,8 @@ impl Planner<'_> {
 
     /// Makes sure that the host is as the run saw it.
     fn check_before(&self, change: &Change, seen: Option<&Seen>) -> Result<(), String> {
-        match change.obstacle {
-            Some(Obstacle::ChangedMeanwhile) => return Err("was changed on the host while the run lasted".into()),
-            Some(Obstacle::NameNotUtf8) => return Err("its name is not UTF-8".into()),
-            Some(Obstacle::NameHoldsSecret) => return Err("its name holds the value of a --secret".into()),
-            None => {}
+        if change.obstacle == Some(Obstacle::ChangedMeanwhile) {
+            return Err("was changed on the host while the run lasted".into());
         }
         let (before, seen) = match (&change.before, seen) {
             (None, None) => return Ok(()),
@@ -136,7 +154,7 @@ impl Planner<'_> {
         };
         if let FileKind::File { sha256: None, not_kept, .. } = &before.kind {
             let why = not_kept.map_or("nobody asked", |why| why.reason());
-            return Err(format!("its former content was not kept ({why}), so it cannot be compared"));
+            return Err(format!("had content that was not kept ({why}), so it cannot be compared"));
         }
         // A folder that goes, or that a file takes the place of, may have any mode.
         let only_kind = before.is_directory() && !change.after.as_ref().is_some_and(FileState::is_directory);
@@ -149,13 +167,13 @@ impl Planner<'_> {
 
     fn check_parent(&self, change: &Change) -> Result<(), String> {
         let parent = change.path.rsplit_once('/').map(|(parent, _)| parent);
-        if parent.is_some_and(|parent| self.made.contains(parent)) {
+        if parent.is_some_and(|parent| self.writable.contains(parent)) {
             return Ok(());
         }
         match self.folder.can_write_beside(&change.path) {
             Ok(true) => Ok(()),
-            Ok(false) => Err("its folder cannot be written to".into()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Err("its folder is not there".into()),
+            Ok(false) => Err("lies in a folder that cannot be written to".into()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err("lies in a folder that is not there".into()),
             Err(error) => Err(explain(error)),
         }
     }
@@ -165,19 +183,20 @@ impl Planner<'_> {
         let from = seen.stat.st_mode & 0o7777;
         match (is_folder(seen), after.is_directory()) {
             (true, true) => {
+                let open = self.open_folder(path, seen);
                 // The bits beyond the permissions are the host's own.
-                self.set_mode(path, true, from, from & 0o7000 | after.mode & 0o777);
+                self.set_mode(path, true, open, from & 0o7000 | after.mode & 0o777);
                 Ok(())
             }
             (true, false) => {
-                self.parts.removed_folders.push((change.clone(), seen.stat));
+                self.remove_folder(change, seen);
                 self.bring(path, after)
             }
             (false, true) => {
                 self.take(path, seen);
                 self.bring(path, after)
             }
-            (false, false) if change.before.as_ref().is_some_and(|before| before.kind == after.kind) => {
+            (false, false) if changes_mode_only(change) => {
                 match after.kind {
                     FileKind::File { .. } => self.set_mode(path, false, from, after.mode & 0o777),
                     // A link has no mode of its own.
@@ -201,7 +220,7 @@ impl Planner<'_> {
         match &after.kind {
             FileKind::Special => return Err("is neither a file nor a link nor a folder".into()),
             FileKind::Directory => {
-                self.made.insert(path.to_owned());
+                self.writable.insert(path.to_owned());
                 // Until everything is in it, it can be written to.
                 let (path, mode) = (path.to_owned(), after.mode & 0o777);
                 if mode & 0o700 != 0o700 {
@@ -218,6 +237,25 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// Plans that a folder of the caller's which is closed to them is opened before anything in it is changed. Gives the
+    /// mode that it has then. A program inside that changed something there opened it too.
+    fn open_folder(&mut self, path: &str, seen: &Seen) -> u32 {
+        let mode = seen.stat.st_mode & 0o7777;
+        let me = rustix::process::geteuid();
+        if mode & 0o700 == 0o700 || !(me.is_root() || me.as_raw() == seen.stat.st_uid) {
+            return mode;
+        }
+        self.writable.insert(path.to_owned());
+        let step = Step::SetMode { path: path.to_owned(), folder: true, from: mode, to: mode | 0o700 };
+        self.parts.opened.push(Planned { step, fill: None });
+        mode | 0o700
+    }
+
+    fn remove_folder(&mut self, change: &Change, seen: &Seen) {
+        let open = self.open_folder(&change.path, seen);
+        self.parts.removed_folders.push(RemovedFolder { change: change.clone(), stat: seen.stat, open });
+    }
+
     fn take(&mut self, path: &str, seen: &Seen) {
         let step = Step::Take { path: path.to_owned(), slot: 0, was: Identity::of(&seen.stat) };
         self.parts.takes.push(Planned { step, fill: None });
@@ -230,12 +268,12 @@ impl Planner<'_> {
         }
     }
 
-    /// Puts the steps in their order: files go before their folders, folders come before their files, and modes are set
-    /// at last, the deepest first.
+    /// Puts the steps in their order: folders are opened first; files go before their folders, folders come before their
+    /// files, and modes are set at last, the deepest first.
     fn finish(mut self) -> Plan {
         let mut gone: BTreeSet<String> = self.parts.takes.iter().map(|take| take.step.path().to_owned()).collect();
         let mut removed = Vec::new();
-        for (change, stat) in std::mem::take(&mut self.parts.removed_folders).into_iter().rev() {
+        for RemovedFolder { change, stat, open } in std::mem::take(&mut self.parts.removed_folders).into_iter().rev() {
             let holds_others = self
                 .folder
                 .names(&change.path)
@@ -243,11 +281,13 @@ impl Planner<'_> {
             match (holds_others, &change.after) {
                 (Ok(false), _) => {
                     gone.insert(change.path.clone());
-                    let (mode, owner) = (stat.st_mode & 0o7777, (stat.st_uid, stat.st_gid));
-                    removed.push(Planned { step: Step::RemoveFolder { path: change.path, mode, owner }, fill: None });
+                    let owner = (stat.st_uid, stat.st_gid);
+                    let step = Step::RemoveFolder { path: change.path, mode: open, owner };
+                    removed.push(Planned { step, fill: None });
                 }
                 (Ok(true), None) => {
                     self.plan.changes.retain(|planned| planned.path != change.path);
+                    self.set_mode(&change.path, true, open, stat.st_mode & 0o7777);
                     self.plan.kept_folders.push(change.path);
                 }
                 (Ok(true), Some(_)) => {
@@ -257,15 +297,20 @@ impl Planner<'_> {
                 (Err(error), _) => self.plan.conflicts.push(Conflict { path: change.path, reason: explain(error) }),
             }
         }
-        self.parts.modes.reverse();
-        let Parts { takes, made_folders, puts, modes, .. } = self.parts;
-        self.plan.steps = takes.into_iter().chain(removed).chain(made_folders).chain(puts).chain(modes).collect();
+        self.parts.modes.sort_by(|a, b| b.step.path().cmp(a.step.path()));
+        let Parts { opened, takes, made_folders, puts, modes, .. } = self.parts;
+        let steps = opened.into_iter().chain(takes).chain(removed).chain(made_folders).chain(puts).chain(modes);
+        self.plan.steps = steps.collect();
         self.plan
     }
 }
 
 fn is_folder(seen: &Seen) -> bool {
     FileType::from_raw_mode(seen.stat.st_mode) == FileType::Directory
+}
+
+fn changes_mode_only(change: &Change) -> bool {
+    matches!((&change.before, &change.after), (Some(before), Some(after)) if before.kind == after.kind)
 }
 
 /// Paths come from inside. The kernel keeps them below the folder; what it would take but nobody means is refused here.
@@ -283,9 +328,9 @@ fn check_path(path: &str) -> Result<(), String> {
 /// What stands in the way, in words.
 fn explain(error: io::Error) -> String {
     match Errno::from_io_error(&error) {
-        Some(Errno::LOOP) => "a link stands on the way to it".into(),
+        Some(Errno::LOOP) => "lies behind a link".into(),
         Some(Errno::XDEV) => "lies on another file system".into(),
-        Some(Errno::NOTDIR) => "something that is no folder stands on the way to it".into(),
+        Some(Errno::NOTDIR) => "lies behind something that is no folder".into(),
         _ => format!("cannot be looked at: {error}"),
     }
 }

@@ -52,6 +52,19 @@ fn a_file_that_the_host_changed_while_the_run_lasted_is_a_conflict() {
 }
 
 #[test]
+fn a_name_that_cannot_be_written_down_is_a_conflict_whatever_stands_at_its_likeness() {
+    let bench = Bench::new();
+    fs::remove_file(bench.inside().join("a")).unwrap();
+    let mut changes = bench.changes();
+    // As the record of a run writes `a\xff`, of which the host has none.
+    changes[0].path = "a\u{fffd}".into();
+    for (obstacle, word) in [(Obstacle::NameNotUtf8, "UTF-8"), (Obstacle::NameHoldsSecret, "--secret")] {
+        changes[0].obstacle = Some(obstacle);
+        assert!(bench.refused(&changes)[0].reason.contains(word));
+    }
+}
+
+#[test]
 fn a_content_that_was_not_kept_is_a_conflict_that_says_why() {
     let bench = Bench::new();
     fs::write(bench.inside().join("a"), "x").unwrap();
@@ -72,7 +85,7 @@ fn a_missing_folder_and_a_file_in_its_place_are_conflicts() {
     fs::write(bench.inside().join("src/deep/new"), "x").unwrap();
     let changes = bench.changes();
     fs::remove_dir_all(bench.host().join("src/deep")).unwrap();
-    assert_eq!(bench.refused(&changes)[0].reason, "its folder is not there");
+    assert_eq!(bench.refused(&changes)[0].reason, "lies in a folder that is not there");
     fs::write(bench.host().join("src/deep"), "a file").unwrap();
     assert!(bench.refused(&changes)[0].reason.contains("no folder"));
 }

@@ -38,7 +38,7 @@ fn kill_nine_at_any_moment_leaves_all_or_nothing() {
     // Many files make the time long in which a kill can hit.
     for number in 0..60 {
         fs::write(bench.host().join(format!("src/old{number}")), "old").unwrap();
-        fs::write(bench.inside().join(format!("made/new{number}")), "new").unwrap();
+        fs::write(bench.inside().join(format!("new{number}")), "new").unwrap();
     }
     let changes = bench.changes();
     fs::write(bench.dir.path().join("changes.json"), serde_json::to_vec(&changes).unwrap()).unwrap();

@@ -1,5 +1,6 @@
 //! Applying change sets to real folders: what comes out, what is refused, and what a crash leaves.
 
+mod as_user;
 mod conflicts;
 mod crashes;
 mod hostile;

@@ -100,6 +100,58 @@ fn a_folder_of_the_host_keeps_its_group_bit_and_hands_it_on() {
 }
 
 #[test]
+fn folders_that_are_closed_to_their_owner_are_changed_removed_and_brought_back() {
+    let bench = Bench::new();
+    for root in [bench.host(), bench.inside()] {
+        fs::create_dir_all(root.join("closed/below")).unwrap();
+        fs::create_dir_all(root.join("gone/below")).unwrap();
+        for name in ["closed/a", "closed/below/b", "closed/mode", "gone/c", "gone/below/d"] {
+            fs::write(root.join(name), "x").unwrap();
+        }
+    }
+    fs::remove_dir_all(bench.inside().join("gone")).unwrap();
+    fs::remove_file(bench.inside().join("closed/a")).unwrap();
+    fs::write(bench.inside().join("closed/below/new"), "new").unwrap();
+    set_mode(&bench.inside().join("closed/mode"), 0o600);
+    set_mode(&bench.inside().join("closed/below"), 0o500);
+    for closed in ["closed/below", "closed", "gone/below", "gone"] {
+        set_mode(&bench.host().join(closed), 0o555);
+    }
+    let before = tree(&bench.host());
+    bench.apply_all();
+    assert_eq!(tree(&bench.host()), tree(&bench.inside()));
+    assert!(matches!(bench.reverse().unwrap(), Ended::Applied));
+    assert_eq!(tree(&bench.host()), before);
+    // A folder that goes but holds something else stays, and is closed again.
+    let changes = bench.changes();
+    set_mode(&bench.host().join("gone/below"), 0o755);
+    fs::write(bench.host().join("gone/below/mine"), "mine").unwrap();
+    set_mode(&bench.host().join("gone/below"), 0o555);
+    assert!(matches!(bench.apply(&changes).unwrap(), Ended::Applied));
+    let mode = |path: &str| fs::metadata(bench.host().join(path)).unwrap().mode() & 0o7777;
+    assert_eq!((mode("gone"), mode("gone/below")), (0o555, 0o555));
+    assert!(!bench.host().join("gone/below/d").exists());
+    for open in ["closed", "closed/below", "gone", "gone/below"] {
+        set_mode(&bench.host().join(open), 0o755);
+    }
+    set_mode(&bench.inside().join("closed/below"), 0o755);
+}
+
+#[test]
+fn what_nobody_may_read_any_more_is_applied_too() {
+    let bench = Bench::new();
+    fs::create_dir(bench.inside().join("shut")).unwrap();
+    set_mode(&bench.inside().join("a"), 0o600);
+    let mut changes = bench.changes();
+    for change in &mut changes {
+        change.after.as_mut().unwrap().mode = 0o000;
+    }
+    assert!(matches!(bench.apply(&changes).unwrap(), Ended::Applied));
+    let mode = |path: &str| fs::metadata(bench.host().join(path)).unwrap().mode() & 0o7777;
+    assert_eq!((mode("a"), mode("shut")), (0, 0));
+}
+
+#[test]
 fn two_applies_to_one_folder_do_not_meet() {
     let bench = Bench::new();
     let (held, _) = bench.open();

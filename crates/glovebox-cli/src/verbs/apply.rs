@@ -6,17 +6,21 @@ use std::{
 };
 
 use glovebox_changes::{
-    Applied, Applies, Conflict, Ended, ForHost, LeftOut, Mended, Plan, Selection, Target, Wish, for_host, narrow,
-    reversed, select,
+    Applied, Applies, Conflict, Ended, ForHost, LeftOut, Mended, Plan, Target, for_host, narrow, reversed,
 };
 use glovebox_core::{Change, ChangeRecord, Error, ErrorCode, Result, RunId, printable};
 use glovebox_ledger::{Blobs, Ledger};
 use serde_json::json;
 
-use super::{changes::say_what_is_not_shown, data_dir, runtime};
+use super::{
+    changes::{left_out_line, why_nothing},
+    data_dir, runtime,
+};
 use crate::{
     args::{ApplyArgs, Globals},
+    files,
     flags::Flags,
+    patch::Reader,
     report,
     review::{self, Reviewed},
 };
@@ -25,11 +29,7 @@ pub(crate) fn execute(globals: &Globals, args: &ApplyArgs, flags: &Flags) -> Res
     let data_dir = data_dir(globals);
     let applies = applies(&data_dir);
     let ledger = Ledger::below(&data_dir);
-    let work = if args.reverse {
-        reverse(args, &ledger, &applies)?
-    } else {
-        forward(globals, args, flags, &ledger, &applies)?
-    };
+    let work = if args.reverse { reverse(args, &ledger, &applies)? } else { forward(args, flags, &ledger, &applies)? };
     match work {
         Some(work) => work.finish(globals, args),
         None => Ok(0),
@@ -47,55 +47,58 @@ struct Work {
     target: Target,
     plan: Plan,
     left_out: Vec<LeftOut>,
+    /// Conflicts that are not applied, because the caller wants the rest.
+    skipped: Vec<Conflict>,
+    /// What else there is to say.
+    notes: Vec<String>,
     blobs: Blobs,
     undoes: Option<Applied>,
 }
 
-fn forward(
-    globals: &Globals,
-    args: &ApplyArgs,
-    flags: &Flags,
-    ledger: &Ledger,
-    applies: &Applies,
-) -> Result<Option<Work>> {
-    let reviewed = runtime()?.block_on(Reviewed::load(ledger, args.run.as_deref()))?;
+fn forward(args: &ApplyArgs, flags: &Flags, ledger: &Ledger, applies: &Applies) -> Result<Option<Work>> {
+    let runtime = runtime()?;
+    let reviewed = runtime.block_on(Reviewed::load(ledger, args.run.as_deref()))?;
     let to = args.to.clone().or_else(|| reviewed.workspace.clone()).ok_or_else(|| {
         Error::new(ErrorCode::Usage, format!("{} had no workspace, so it is not known where to apply it", reviewed.run))
             .hint("name the folder with --to DIR")
     })?;
-    let only: Vec<String> = flags.list("only", &args.only).into_iter().map(str::to_owned).collect();
-    let wish = Wish { all: args.all, only: &only };
-    // The rules that count are those of the folder that the changes go to.
-    let mut selection = select(&reviewed.record, wish, &reviewed.blobs, Some(&to))?;
+    // What is applied is what `changes` shows, wherever it goes.
+    let rules = reviewed.workspace.as_deref().unwrap_or(&to);
+    let selection = reviewed.select(args.all, &args.only, flags, Some(rules))?;
     if reviewed.record.truncated {
         return Err(Error::new(ErrorCode::Conflicts, format!("{} changed more than is recorded", reviewed.run))
             .hint("a part of its changes would be neither before nor after; limit what the run writes"));
     }
-    if args.interactive {
-        match ask(&selection, &reviewed)? {
-            Some(chosen) => selection.record = chosen,
-            None => {
-                report::say("nothing was applied");
-                return Ok(None);
-            }
+    let ForHost { mut changes, left_out } = for_host(&selection.record, args.outward_links);
+    let mut notes: Vec<String> = left_out_line(&selection).into_iter().collect();
+    if changes.is_empty() {
+        notes.extend(runtime.block_on(why_nothing(&reviewed, ledger))?);
+    } else if args.interactive {
+        changes = ask(&changes, &reviewed.blobs)?;
+        if changes.is_empty() {
+            report::say("nothing was applied");
+            return Ok(None);
         }
     }
-    if !globals.json {
-        say_what_is_not_shown(selection.ignored, false);
-    }
-    let ForHost { changes, left_out } = for_host(&selection.record, args.outward_links);
     let target = open(&to, applies)?;
-    let plan = target.plan(&changes);
-    Ok(Some(Work { run: reviewed.run, target, plan, left_out, blobs: reviewed.blobs, undoes: None }))
+    let mut plan = target.plan(&changes);
+    let mut skipped = Vec::new();
+    while args.skip_conflicts && !plan.conflicts.is_empty() {
+        let conflicts = std::mem::take(&mut plan.conflicts);
+        changes.retain(|change| !conflicts.iter().any(|c| c.path == change.path || change.is_below(&c.path)));
+        skipped.extend(conflicts);
+        plan = target.plan(&changes);
+    }
+    Ok(Some(Work { run: reviewed.run, target, plan, left_out, skipped, notes, blobs: reviewed.blobs, undoes: None }))
 }
 
 /// The last apply to this folder, or of a run that was named, turned round.
 fn reverse(args: &ApplyArgs, ledger: &Ledger, applies: &Applies) -> Result<Option<Work>> {
     let run = args.run.as_deref().map(|text| runtime()?.block_on(ledger.find(text))).transpose()?;
     let folder = match (&args.to, run) {
-        (Some(to), _) => Some(canonical(to)?),
+        (Some(to), _) => Some(files::canonical(to)?),
         (None, Some(_)) => None,
-        (None, None) => Some(canonical(Path::new("."))?),
+        (None, None) => Some(files::canonical(Path::new("."))?),
     };
     let fits = |applied: &Applied| {
         run.is_none_or(|run| run == applied.run)
@@ -112,11 +115,8 @@ fn reverse(args: &ApplyArgs, ledger: &Ledger, applies: &Applies) -> Result<Optio
     let target = open(&applied.folder, applies)?;
     let plan = target.plan(&reversed(&applied.changes));
     let blobs = ledger.blobs()?;
-    Ok(Some(Work { run: applied.run, target, plan, left_out: Vec::new(), blobs, undoes: Some(applied) }))
-}
-
-fn canonical(path: &Path) -> Result<PathBuf> {
-    crate::files::canonical(path)
+    let (left_out, skipped, notes) = Default::default();
+    Ok(Some(Work { run: applied.run, target, plan, left_out, skipped, notes, blobs, undoes: Some(applied) }))
 }
 
 fn open(path: &Path, applies: &Applies) -> Result<Target> {
@@ -138,26 +138,28 @@ pub(super) fn mended_line(path: &Path, how: Mended) -> String {
 
 impl Work {
     fn finish(self, globals: &Globals, args: &ApplyArgs) -> Result<u8> {
-        let Work { run, target, mut plan, left_out, blobs, undoes } = self;
+        let Work { run, target, mut plan, left_out, skipped, notes, blobs, undoes } = self;
         let summary = Summary {
             run,
             folder: target.path().to_owned(),
-            changes: std::mem::take(&mut plan.changes),
+            changes: plan.changes.clone(),
             already: std::mem::take(&mut plan.already),
             kept_folders: std::mem::take(&mut plan.kept_folders),
             left_out,
+            skipped,
+            notes,
             reverse: undoes.is_some(),
             dry_run: args.dry_run,
         };
-        plan.changes = summary.changes.clone();
+        let to_do = !(plan.changes.is_empty() || args.dry_run);
         let ended = match plan.conflicts.is_empty() {
-            _ if args.dry_run && plan.conflicts.is_empty() => Ended::Applied,
-            true if plan.changes.is_empty() => Ended::Applied,
-            true => target.carry_out(plan, run, &blobs, undoes.as_ref())?,
+            true if to_do => target.carry_out(plan, run, &blobs, undoes.as_ref())?,
+            true => Ended::Applied,
             false => Ended::Conflicts(plan.conflicts),
         };
         match ended {
-            Ended::Applied => summary.tell(globals.json).map(|()| 0),
+            Ended::Applied if globals.json => summary.document().map(|()| 0),
+            Ended::Applied => summary.tell(&blobs).map(|()| 0),
             Ended::Conflicts(conflicts) => refuse(&summary, &conflicts, globals.json),
         }
     }
@@ -171,48 +173,61 @@ struct Summary {
     already: Vec<String>,
     kept_folders: Vec<String>,
     left_out: Vec<LeftOut>,
+    skipped: Vec<Conflict>,
+    notes: Vec<String>,
     reverse: bool,
     dry_run: bool,
 }
 
 impl Summary {
-    fn tell(&self, as_json: bool) -> Result<()> {
-        if as_json {
-            let record = ChangeRecord { changes: self.changes.clone(), truncated: false };
-            return report::document(&json!({
-                "run": self.run,
-                "to": self.folder,
-                "reverse": self.reverse,
-                "dry_run": self.dry_run,
-                "applied": record.names(),
-                "already": self.already,
-                "left_out": self.left_out,
-                "kept_folders": self.kept_folders,
-            }));
-        }
-        let mut text = review::applied_list(&self.changes);
-        let count = text.lines().count();
-        let changes = if count == 1 { "1 change".to_owned() } else { format!("{count} changes") };
-        let done = match (count, self.reverse, self.dry_run) {
-            (0, false, _) => "nothing to apply".to_owned(),
-            (0, true, _) => "nothing to undo".to_owned(),
-            (_, false, false) => format!("applied {changes}"),
-            (_, false, true) => format!("would apply {changes}"),
-            (_, true, false) => format!("undid {changes}"),
-            (_, true, true) => format!("would undo {changes}"),
+    fn document(&self) -> Result<()> {
+        let record = ChangeRecord { changes: self.changes.clone(), truncated: false };
+        report::document(&json!({
+            "run": self.run,
+            "to": self.folder,
+            "reverse": self.reverse,
+            "dry_run": self.dry_run,
+            "applied": record.names(),
+            "already": self.already,
+            "skipped": self.skipped,
+            "left_out": self.left_out,
+            "kept_folders": self.kept_folders,
+        }))
+    }
+
+    fn tell(&self, blobs: &Blobs) -> Result<()> {
+        let record = review::in_working_folder(&self.changes);
+        let shown = review::shown(&record, blobs)?;
+        let changes = report::counted(shown.len(), "change");
+        let (run, folder) = (self.run, review::folder(&self.folder));
+        let done = match (shown.len(), self.reverse, self.dry_run) {
+            (0, ..) if !self.already.is_empty() => format!("nothing to do: {folder} is as {run} wants it"),
+            (0, ..) => format!("nothing to do: {run} has nothing for {folder}"),
+            (_, false, false) => format!("applied {changes} of {run} in {folder}"),
+            (_, false, true) => format!("would apply {changes} of {run} in {folder}"),
+            (_, true, false) => format!("undid {changes} of {run} in {folder}"),
+            (_, true, true) => format!("would undo {changes} of {run} in {folder}"),
         };
-        text.push_str(&format!("{done} of {} in {}\n", self.run, review::folder(&self.folder)));
-        report::print_coloured(&text)?;
+        report::print_coloured(&format!("{}{done}\n", review::list(shown.iter())))?;
+        self.notes.iter().for_each(|note| report::say(note));
+        for conflict in &self.skipped {
+            report::say(&format!("skipped: {} {}", printable(&conflict.path), printable(&conflict.reason)));
+        }
         for left in &self.left_out {
-            report::say(&format!("left out: {} {}", printable(&left.path), printable(&left.reason)));
+            report::say(&format!("{} {}", printable(&left.path), printable(&left.reason)));
         }
         for folder in &self.kept_folders {
             report::say(&format!("kept: the folder {}, which holds something else", printable(folder)));
         }
-        if !self.already.is_empty() {
-            report::say(&format!("{} of the changes were there already", self.already.len()));
+        // Of a folder that was there, only what is in it counts.
+        let holds = |at: usize| {
+            self.already.get(at + 1).is_some_and(|next| next.starts_with(&format!("{}/", self.already[at])))
+        };
+        let already = (0..self.already.len()).filter(|at| !holds(*at)).count();
+        if already > 0 && !shown.is_empty() {
+            report::say(&format!("there already: {}", report::counted(already, "change")));
         }
-        if count > 0 && !self.reverse && !self.dry_run {
+        if !(shown.is_empty() || self.reverse || self.dry_run) {
             report::say("glovebox apply --reverse takes this back");
         }
         Ok(())
@@ -222,11 +237,11 @@ impl Summary {
 /// Says what stands in the way. That is a verdict about the folder and no failure of ours, so it has an exit code of its own.
 fn refuse(summary: &Summary, conflicts: &[Conflict], as_json: bool) -> Result<u8> {
     let folder = review::folder(&summary.folder);
-    let count = if conflicts.len() == 1 { "1 conflict".to_owned() } else { format!("{} conflicts", conflicts.len()) };
+    let count = report::counted(conflicts.len(), "conflict");
     let error = Error::new(ErrorCode::Conflicts, format!("{count} in {folder}; nothing was changed")).hint(
         match summary.reverse {
             true => "undo what was changed since, and try again",
-            false => "run again on the folder as it is now, or leave conflicts out with --only or --interactive",
+            false => "run again on the folder as it is now, or apply the rest with --skip-conflicts, --only or -i",
         },
     );
     if as_json {
@@ -240,21 +255,22 @@ fn refuse(summary: &Summary, conflicts: &[Conflict], as_json: bool) -> Result<u8
     Err(error)
 }
 
-/// Asks about each change. `None`: the caller wants none of it.
-fn ask(selection: &Selection, reviewed: &Reviewed) -> Result<Option<ChangeRecord>> {
-    let shown = review::shown(selection, &reviewed.blobs)?;
+/// Asks about each change, and gives back those that are wanted.
+fn ask(changes: &[Change], blobs: &Blobs) -> Result<Vec<Change>> {
+    let record = review::in_working_folder(changes);
+    let shown = review::shown(&record, blobs)?;
     let mut wanted = std::collections::HashSet::new();
     let mut rest: Option<bool> = None;
-    for one in &shown {
+    for (at, one) in shown.iter().enumerate() {
         let yes = match rest {
             Some(yes) => yes,
             None => {
-                report::print_coloured(&format!("\n{}\n{}", one.line(0), one.diff_text()))?;
-                match answer()? {
+                report::print_coloured(&format!("\n{}\n{}", one.line(0), one.text(Reader::Person)))?;
+                match answer(at + 1, shown.len())? {
                     Answer::Yes => true,
                     Answer::No => false,
                     Answer::Rest(yes) => *rest.insert(yes),
-                    Answer::Quit => return Ok(None),
+                    Answer::Quit => return Ok(Vec::new()),
                 }
             }
         };
@@ -262,7 +278,9 @@ fn ask(selection: &Selection, reviewed: &Reviewed) -> Result<Option<ChangeRecord
             wanted.extend(one.paths());
         }
     }
-    Ok(Some(narrow(&selection.record, |change| wanted.contains(change.path.as_str()))))
+    let chosen = narrow(&record, |change| wanted.contains(change.path.as_str()));
+    // What never comes out was left out before.
+    Ok(for_host(&chosen, true).changes)
 }
 
 enum Answer {
@@ -272,11 +290,19 @@ enum Answer {
     Quit,
 }
 
-fn answer() -> Result<Answer> {
+const ANSWERS: &str = "\
+y  apply this
+n  do not apply this
+a  apply this and all that follow
+d  done: apply what was chosen, and nothing that follows
+q  quit, and apply nothing
+";
+
+fn answer(number: usize, of: usize) -> Result<Answer> {
     let failed = |error| Error::new(ErrorCode::HostIo, "no answer could be read").because(error);
     loop {
         // The question goes where the caller reads, not where the output goes.
-        let _ = write!(stderr(), "apply this? [y]es, [n]o, [a]ll that follow, [d]one, [q]uit without applying: ");
+        let _ = write!(stderr(), "({number}/{of}) apply this? [y,n,a,d,q,?] ");
         let _ = stderr().flush();
         let mut line = String::new();
         if stdin().lock().read_line(&mut line).map_err(failed)? == 0 {
@@ -289,7 +315,7 @@ fn answer() -> Result<Answer> {
             "a" | "all" => return Ok(Answer::Rest(true)),
             "d" | "done" => return Ok(Answer::Rest(false)),
             "q" | "quit" => return Ok(Answer::Quit),
-            _ => {}
+            _ => drop(write!(stderr(), "{ANSWERS}")),
         }
     }
 }

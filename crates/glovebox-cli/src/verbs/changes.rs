@@ -1,7 +1,9 @@
 //! `glovebox changes`: shows what a run changed.
 
-use glovebox_changes::{Wish, select};
-use glovebox_core::Result;
+use std::io::IsTerminal;
+
+use glovebox_changes::Selection;
+use glovebox_core::{Error, ErrorCode, Result};
 use glovebox_ledger::Ledger;
 use serde_json::json;
 
@@ -9,59 +11,100 @@ use super::{data_dir, runtime};
 use crate::{
     args::{ChangesArgs, Globals},
     flags::Flags,
+    pager,
+    patch::Reader,
     report,
-    review::{self, Reviewed},
+    review::{self, Reviewed, Shown},
 };
 
 pub(crate) fn execute(globals: &Globals, args: &ChangesArgs, flags: &Flags) -> Result<u8> {
+    if args.patch && std::io::stdout().is_terminal() {
+        let message = "a patch has what the run wrote byte for byte, which could steer a terminal";
+        return Err(Error::new(ErrorCode::Usage, message).hint("write it to a file: glovebox changes --patch > FILE"));
+    }
     let ledger = Ledger::below(data_dir(globals));
-    let reviewed = runtime()?.block_on(Reviewed::load(&ledger, args.run.as_deref()))?;
-    let only: Vec<String> = flags.list("only", &args.only).into_iter().map(str::to_owned).collect();
-    let wish = Wish { all: args.all, only: &only };
-    let selection = select(&reviewed.record, wish, &reviewed.blobs, reviewed.workspace.as_deref())?;
-    let shown = review::shown(&selection, &reviewed.blobs)?;
+    let runtime = runtime()?;
+    let reviewed = runtime.block_on(Reviewed::load(&ledger, args.run.as_deref()))?;
+    let selection = reviewed.select(args.all, &args.only, flags, reviewed.workspace.as_deref())?;
+    let shown = review::shown(&selection.record, &reviewed.blobs)?;
     if globals.json {
-        let names = selection.record.names();
-        report::document(&json!({
-            "run": reviewed.run,
-            "workspace": reviewed.workspace,
-            "added": names.added,
-            "modified": names.modified,
-            "deleted": names.deleted,
-            "truncated": names.truncated,
-            "ignored": selection.ignored,
-            "files": shown.iter().map(review::Shown::document).collect::<Vec<_>>(),
-        }))?;
+        print_document(&reviewed, &selection, &shown)?;
         return Ok(0);
     }
-    let place = reviewed.workspace.as_deref().map_or(String::new(), |path| format!(" in {}", review::folder(path)));
-    let mut text = match shown.len() {
-        0 => format!("{} changed nothing{place}\n", reviewed.run),
-        1 => format!("{} changed 1 file{place}\n", reviewed.run),
-        count => format!("{} changed {count} files{place}\n", reviewed.run),
-    };
-    text.push_str(&review::list(shown.iter()));
-    if !args.summary {
-        for diff in shown.iter().map(review::Shown::diff_text).filter(|diff| !diff.is_empty()) {
-            text.push('\n');
-            text.push_str(&diff);
-        }
+    if args.patch {
+        print_patch(&shown)?;
+    } else {
+        pager::show(&page(&reviewed, &shown, args.summary), args.pager.as_deref())?;
     }
-    report::print_coloured(&text)?;
-    say_what_is_not_shown(selection.ignored, reviewed.record.truncated);
-    if let Some(why) = reviewed.nothing_because.filter(|_| shown.is_empty()) {
-        report::say(why);
+    left_out_line(&selection).iter().for_each(|line| report::say(line));
+    if reviewed.record.truncated {
+        report::say("the run changed more than is recorded; the list is not complete");
+    }
+    if shown.is_empty() {
+        runtime.block_on(why_nothing(&reviewed, &ledger))?.iter().for_each(|line| report::say(line));
     }
     Ok(0)
 }
 
+fn print_document(reviewed: &Reviewed, selection: &Selection, shown: &[Shown<'_>]) -> Result<()> {
+    let names = selection.record.names();
+    report::document(&json!({
+        "run": reviewed.run,
+        "workspace": reviewed.workspace,
+        "added": names.added,
+        "modified": names.modified,
+        "deleted": names.deleted,
+        "truncated": names.truncated,
+        "ignored": selection.ignored + selection.of_git,
+        "files": shown.iter().map(Shown::document).collect::<Vec<_>>(),
+    }))
+}
+
+/// What people see.
+fn page(reviewed: &Reviewed, shown: &[Shown<'_>], summary: bool) -> String {
+    let place = reviewed.workspace.as_deref().map_or(String::new(), |path| format!(" in {}", review::folder(path)));
+    let count = match shown.len() {
+        0 => "nothing".to_owned(),
+        count => report::counted(count, "file"),
+    };
+    let mut text = format!("{} changed {count}{place}\n", reviewed.run);
+    text.push_str(&review::list(shown.iter()));
+    if !summary {
+        for diff in shown.iter().map(|one| one.text(Reader::Person)).filter(|diff| !diff.is_empty()) {
+            text.push('\n');
+            text.push_str(&diff);
+        }
+    }
+    text
+}
+
+/// A patch, and which changes are not in it.
+fn print_patch(shown: &[Shown<'_>]) -> Result<()> {
+    let texts: Vec<String> = shown.iter().map(|one| one.text(Reader::Git)).collect();
+    report::print(&texts.concat())?;
+    for (one, _) in shown.iter().zip(&texts).filter(|(one, text)| text.is_empty() && one.is_in_workspace()) {
+        report::say(&format!("not in the patch, which has only text, links and modes: {}", one.path()));
+    }
+    Ok(())
+}
+
 /// Nothing is left out silently.
-pub(super) fn say_what_is_not_shown(ignored: usize, truncated: bool) {
-    if ignored > 0 {
-        let files = if ignored == 1 { "1 file is" } else { &format!("{ignored} files are") };
-        report::say(&format!("{files} left out because of .gitignore, or because Git keeps them; --all includes them"));
+pub(super) fn left_out_line(selection: &Selection) -> Option<String> {
+    let mut parts = Vec::new();
+    if selection.ignored > 0 {
+        parts.push(format!("{} that .gitignore names", report::counted(selection.ignored, "file")));
     }
-    if truncated {
-        report::say("the run changed more than is recorded; the list is not complete");
+    if selection.of_git > 0 {
+        parts.push(format!("{} of Git itself (.git)", report::counted(selection.of_git, "file")));
     }
+    (!parts.is_empty()).then(|| format!("left out: {}; --all includes them", parts.join(", ")))
+}
+
+/// What there is to say of a run without changes: why that is, and which run may have been meant.
+pub(super) async fn why_nothing(reviewed: &Reviewed, ledger: &Ledger) -> Result<Vec<String>> {
+    let mut lines: Vec<String> = reviewed.nothing_because.map(str::to_owned).into_iter().collect();
+    if let Some((run, count)) = reviewed.earlier(ledger).await? {
+        lines.push(format!("an earlier run here, {run}, changed {}", report::counted(count, "file")));
+    }
+    Ok(lines)
 }

@@ -32,7 +32,7 @@ pub(crate) fn execute(globals: &Globals, args: &DoctorArgs, flags: &Flags) -> Re
     // Languages are many, so they come last.
     checks.sort_by_key(|check| check.group == "languages");
     if let Some(done) = fixed.as_ref().filter(|_| !globals.json) {
-        let lines = done.iter().map(|what| format!("fixed: {}\n", report::printable(what))).collect::<String>();
+        let lines = done.iter().map(|what| format!("fixed: {}\n", glovebox_core::printable(what))).collect::<String>();
         report::print(if lines.is_empty() { "fixed: there was nothing to fix by itself\n" } else { &lines })?;
         report::print("\n")?;
     }

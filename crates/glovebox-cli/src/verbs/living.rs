@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use glovebox_core::{Access, Error, ErrorCode, Label, Network, Result, SandboxId, SandboxState};
+use glovebox_core::{Access, Error, ErrorCode, Label, Network, Result, SandboxId, SandboxState, printable};
 use glovebox_engine::{Engine, SandboxStatus};
 use glovebox_native::NativeBackend;
 use jiff::Timestamp;
@@ -95,7 +95,7 @@ fn row(status: &SandboxStatus, now: Timestamp) -> [String; 6] {
     };
     let name = status.name.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
     let state = status.state.to_string();
-    [status.sandbox.to_string(), name, state, ago(now, status.created_at), ends, report::printable(&labels)]
+    [status.sandbox.to_string(), name, state, ago(now, status.created_at), ends, printable(&labels)]
 }
 
 fn reason(ended: &glovebox_engine::EndedAt) -> &'static str {
@@ -165,16 +165,14 @@ fn page(status: &SandboxStatus) -> String {
     };
     lines.push(("network", network.to_owned()));
     if let Some(workspace) = &spec.workspace {
-        lines.push(("workspace", report::printable(&workspace.source.display().to_string())));
+        lines.push(("workspace", printable(&workspace.source.display().to_string())));
     }
     for mount in &spec.mounts {
         let access = if mount.access == Access::ReadWrite { "read-write" } else { "read-only" };
-        lines.push(("mount", report::printable(&format!("{} at {}, {access}", mount.source.display(), mount.target))));
+        lines.push(("mount", printable(&format!("{} at {}, {access}", mount.source.display(), mount.target))));
     }
-    lines.extend(status.labels.iter().map(|(key, value)| ("label", report::printable(&format!("{key}={value}")))));
-    lines.extend(
-        status.record.env.iter().map(|(name, value)| ("variable", report::printable(&format!("{name}={value}")))),
-    );
+    lines.extend(status.labels.iter().map(|(key, value)| ("label", printable(&format!("{key}={value}")))));
+    lines.extend(status.record.env.iter().map(|(name, value)| ("variable", printable(&format!("{name}={value}")))));
     let body: String = lines.iter().map(|(name, text)| format!("  {name:10}{text}\n")).collect();
     format!("{}\n{body}", status.sandbox)
 }

@@ -51,7 +51,7 @@ fn require_native(backend: &str, flags: &Flags) -> Result<()> {
 }
 
 /// One thread is all that a command line needs.
-fn runtime() -> Result<Runtime> {
+pub(crate) fn runtime() -> Result<Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

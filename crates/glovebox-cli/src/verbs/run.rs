@@ -240,7 +240,7 @@ fn hint_at_changes(result: &RunResult, spec: &SandboxSpec) {
     let ChangeSet { added, modified, deleted, .. } = &result.changes;
     let count = added.len() + modified.len() + deleted.len();
     if overlay && result.recorded && count > 0 && std::io::stderr().is_terminal() {
-        let files = if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
+        let files = report::counted(count, "file");
         report::say(&format!(
             "changed {files}, inside only; glovebox changes shows that, glovebox apply brings it here"
         ));

@@ -1,12 +1,9 @@
 //! `glovebox runs list|show|logs`: looks back at runs.
 
-use std::{
-    io::{ErrorKind, Write},
-    time::Duration,
-};
+use std::time::Duration;
 
 use glovebox_core::{
-    Error, ErrorCode, Label, Language, Outcome, Result, RunResult, parse_count, parse_duration, printable,
+    Error, ErrorCode, Label, Language, Outcome, Result, RunId, RunResult, parse_count, parse_duration, printable,
 };
 use glovebox_ledger::{Filter, Ledger, Listed, Stream, Summary};
 use jiff::Timestamp;
@@ -43,7 +40,9 @@ async fn list(globals: &Globals, args: &ListArgs, flags: &Flags, ledger: &Ledger
     if globals.json {
         return report::document(&listed);
     }
-    if listed.runs.is_empty() {
+    if listed.runs.is_empty() && ledger.last().await.is_err() {
+        report::say("no run is recorded yet");
+    } else if listed.runs.is_empty() {
         report::say("no run is recorded that fits");
     } else {
         print_list(&listed)?;
@@ -135,8 +134,15 @@ fn short(outcome: &Outcome) -> String {
     }
 }
 
+async fn named_or_last(ledger: &Ledger, named: Option<&str>) -> Result<RunId> {
+    match named {
+        Some(text) => ledger.find(text).await,
+        None => ledger.last().await,
+    }
+}
+
 async fn show(globals: &Globals, args: &ShowArgs, ledger: &Ledger) -> Result<()> {
-    let run = ledger.find(&args.run).await?;
+    let run = named_or_last(ledger, args.run.as_deref()).await?;
     let document = ledger.document(run).await?;
     if globals.json {
         return report::print(&format!("{document}\n"));
@@ -171,11 +177,11 @@ fn page(result: &RunResult, under_way: bool) -> String {
     ];
     if known {
         lines.push(("took", format!("{:.1} ms, {:.1} ms of CPU time", result.duration_ms, usage.cpu_ms)));
-        let processes = match usage.processes_peak {
-            1 => "1 process".to_owned(),
-            many => format!("{many} processes"),
-        };
-        lines.push(("at most", format!("{} memory, {processes}", report::size(usage.memory_peak_bytes))));
+        let processes = if usage.processes_peak == 1 { "process" } else { "processes" };
+        lines.push((
+            "at most",
+            format!("{} memory, {} {processes}", report::size(usage.memory_peak_bytes), usage.processes_peak),
+        ));
     }
     lines.push((
         "limits",
@@ -209,7 +215,7 @@ fn page(result: &RunResult, under_way: bool) -> String {
 }
 
 async fn logs(globals: &Globals, args: &LogsArgs, ledger: &Ledger) -> Result<()> {
-    let run = ledger.find(&args.run).await?;
+    let run = named_or_last(ledger, args.run.as_deref()).await?;
     if globals.json {
         let document: Value = serde_json::from_str(&ledger.document(run).await?)
             .map_err(|error| Error::new(ErrorCode::LedgerDamaged, "the document cannot be read").because(error))?;
@@ -218,23 +224,13 @@ async fn logs(globals: &Globals, args: &LogsArgs, ledger: &Ledger) -> Result<()>
         }));
     }
     if args.stderr {
-        return write_all(std::io::stdout(), &ledger.output(run, Stream::Stderr).await?);
+        return report::write_all(std::io::stdout(), &ledger.output(run, Stream::Stderr).await?);
     }
-    write_all(std::io::stdout(), &ledger.output(run, Stream::Stdout).await?)?;
+    report::write_all(std::io::stdout(), &ledger.output(run, Stream::Stdout).await?)?;
     if !args.stdout {
-        write_all(std::io::stderr(), &ledger.output(run, Stream::Stderr).await?)?;
+        report::write_all(std::io::stderr(), &ledger.output(run, Stream::Stderr).await?)?;
     }
     Ok(())
-}
-
-fn write_all(mut to: impl Write, bytes: &[u8]) -> Result<()> {
-    match to.write_all(bytes).and_then(|()| to.flush()) {
-        // A reader that went away has what it wanted.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Error::new(ErrorCode::HostIo, "cannot write the output").because(error))
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -53,7 +53,9 @@ fn changes_are_a_list_and_diffs_for_people() {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
     assert!(!text.contains('\x1b'), "colours without a terminal");
-    assert!(called.stderr.contains("2 files are left out"), "{}", called.stderr);
+    let left_out =
+        "glovebox: left out: 1 file that .gitignore names, 1 file of Git itself (.git); --all includes them\n";
+    assert_eq!(called.stderr, left_out);
     let called = bench.call(["changes", "--summary", "--all"]);
     assert!(called.text().contains("x.log") && called.text().contains(".git/hooks/pre-commit"), "{called:?}");
     assert!(called.text().contains("Git runs what this says") && !called.text().contains("@@"), "{called:?}");
@@ -123,13 +125,16 @@ fn an_apply_brings_everything_says_so_and_can_be_undone() {
     let before: Vec<String> = ["a.txt", "b.txt", "src/long.txt"].map(|name| read(&bench, name)).into();
     let dry = bench.call(["apply", "--dry-run"]);
     assert_eq!(dry.code, 0);
-    assert!(dry.text().contains("would apply 7 changes"), "{dry:?}");
+    assert!(dry.text().contains("would apply 6 changes"), "{dry:?}");
     assert_eq!(read(&bench, "b.txt"), "old\n", "a dry run changed something");
     let called = bench.call(["apply"]);
     assert_eq!(called.code, 0, "{called:?}");
-    for part in
-        ["  modified  a.txt\n", "  deleted   b.txt\n", "  added     made/new.txt\n", "applied 7 changes of run_"]
-    {
+    for part in [
+        "  modified  a.txt                           +1 -1\n",
+        "  deleted   b.txt                           +0 -1\n",
+        "  renamed   src/long.txt -> src/longer.txt  +1 -0\n",
+        "applied 6 changes of run_",
+    ] {
         assert!(called.text().contains(part), "{part:?} is not in {}", called.text());
     }
     assert_eq!(read(&bench, "a.txt"), "one\nTWO\nthree\n");
@@ -141,8 +146,10 @@ fn an_apply_brings_everything_says_so_and_can_be_undone() {
     }
     let again = bench.call(["apply", "--json"]).document();
     assert_eq!(names(&again["applied"], "added"), Vec::<&str>::new());
+    assert!(bench.call(["apply"]).text().starts_with("nothing to do: "));
     let undone = bench.call(["apply", "--reverse"]);
-    assert!(undone.text().contains("undid 7 changes"), "{undone:?}");
+    assert!(undone.text().contains("undid 6 changes"), "{undone:?}");
+    assert!(undone.text().contains("renamed   src/longer.txt -> src/long.txt"), "{undone:?}");
     assert_eq!(["a.txt", "b.txt", "src/long.txt"].map(|name| read(&bench, name)).to_vec(), before);
     assert!(!bench.work().join("made").exists());
     let nothing = bench.call(["apply", "--reverse"]);
@@ -218,10 +225,11 @@ fn without_a_run_it_is_the_last_one_of_this_folder_or_of_one_above() {
 #[test]
 fn changes_can_be_picked_one_by_one() {
     let bench = changed();
-    // In this order: a.txt, b.txt, link, made/new.txt, run.sh, the rename.
+    // In this order: a.txt, b.txt, link, made/new.txt, run.sh, the rename. What is kept as an artifact is not asked about.
     let called = bench.call_with_input(["apply", "-i"], b"y\nwhat\nn\nn\ny\nd\n");
     assert_eq!(called.code, 0, "{called:?}");
     assert!(called.text().contains("applied 2 changes"), "{called:?}");
+    assert!(called.stderr.contains("(1/6) apply this?") && called.stderr.contains("q  quit"), "{called:?}");
     assert_eq!((read(&bench, "a.txt").as_str(), read(&bench, "b.txt").as_str()), ("one\nTWO\nthree\n", "old\n"));
     assert_eq!(read(&bench, "made/new.txt"), "new\n");
     for input in [&b"y\nq\n"[..], b""] {
@@ -250,7 +258,7 @@ fn what_holds_a_secret_is_not_kept_and_cannot_be_applied() {
     assert!(called.text().contains("content not kept: it holds the value of a --secret"), "{called:?}");
     assert!(!called.text().contains("hunter2"));
     let called = bench.call(["apply"]);
-    assert!(called.code == 1 && called.stderr.contains("conflict: t its content was not kept"), "{called:?}");
+    assert!(called.code == 1 && called.stderr.contains("conflict: t has content that was not kept"), "{called:?}");
     assert_eq!(bench.call(["apply", "--only", "u"]).code, 0);
     let found = std::process::Command::new("grep").args(["-r", "hunter2"]).arg(bench.dir.path()).output().unwrap();
     assert!(found.stdout.is_empty(), "the secret is on the disk: {found:?}");
@@ -277,11 +285,11 @@ fn links_do_not_lead_an_apply_out_of_the_folder() {
     fs::remove_dir_all(bench.work().join("sub")).unwrap();
     symlink(&outside, bench.work().join("sub")).unwrap();
     let called = bench.call(["apply"]);
-    assert!(called.code == 1 && called.stderr.contains("a link stands on the way"), "{called:?}");
+    assert!(called.code == 1 && called.stderr.contains("lies behind a link"), "{called:?}");
     assert_eq!(fs::read_to_string(outside.join("a")).unwrap(), "one\n");
     assert!(called.stderr.contains("conflict"), "{called:?}");
     let called = bench.call(["apply", "--only", "out"]);
-    assert!(called.stderr.contains("left out: out is a link that leads out"), "{called:?}");
+    assert!(called.stderr.contains("out is left out: a link that leads out"), "{called:?}");
     assert!(fs::symlink_metadata(bench.work().join("out")).is_err());
 }
 
@@ -344,4 +352,113 @@ fn a_read_write_workspace_has_no_change_set_and_that_is_said() {
     let run = bench.call(["runs", "list", "--json"]).document()["runs"][0]["run"].as_str().unwrap().to_owned();
     let called = bench.call(["changes", &run]);
     assert!(called.text().contains("changed nothing") && called.stderr.contains("read-write"), "{called:?}");
+}
+
+/// The files of a folder that a patch can say: names, kinds, executable or not, and contents.
+fn said(root: &std::path::Path) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut open = vec![root.to_path_buf()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let (path, facts) = (entry.path(), fs::symlink_metadata(entry.path()).unwrap());
+            match () {
+                () if facts.is_dir() => open.push(path),
+                () if facts.is_symlink() => lines.push(format!("{path:?} -> {:?}", fs::read_link(&path).unwrap())),
+                () => lines.push(format!("{path:?} {} {:?}", facts.mode() & 0o111, fs::read(&path).unwrap())),
+            }
+        }
+    }
+    lines.sort();
+    lines
+}
+
+#[test]
+fn a_patch_is_exact_whatever_is_in_the_files_and_their_names() {
+    let bench = Bench::new();
+    bench.write("crlf.txt", "a\r\nb\r\nc\r\n");
+    bench.write("joined.txt", "a\u{200d}b \u{1b}[2J\nold\n");
+    bench.write("end.txt", "no end");
+    bench.write("two words", "x\ny\n");
+    bench.write("was_link", "text\n");
+    bench.write("run.sh", "#!/bin/sh\n");
+    bench.write("moved here", (0..30).map(|n| format!("line {n}\n")).collect::<String>());
+    bench.write("picture", b"\0\x01");
+    symlink("end.txt", bench.work().join("link")).unwrap();
+    let line = "sed -i s/b/B/ crlf.txt; sed -i s/old/new/ joined.txt; printf ' now' >> end.txt; echo z >> 'two words'; \
+                rm was_link; ln -s end.txt was_link; chmod +x run.sh; mv 'moved here' \"moved \\\"there\\\"\"; \
+                ln -sf run.sh link; touch empty; printf 'one\\rtwo' > \"$(printf 'odd\\n\\tname')\"; printf '\\0' > picture; mkdir hollow";
+    bench.call(["run", "--workspace", ".", "--", "sh", "-c", line]).expect(0, "");
+    let called = bench.call(["changes", "--patch"]);
+    assert_eq!(called.code, 0, "{called:?}");
+    for missing in ["picture", "hollow"] {
+        assert!(called.stderr.contains(&format!("links and modes: {missing}")), "{}", called.stderr);
+    }
+    let patch = bench.dir.path().join("agent.patch");
+    fs::write(&patch, &called.stdout).unwrap();
+    let only = ["crlf.txt", "joined.txt", "end.txt", "two words", "was_link", "run.sh", "link", "empty", "moved here"];
+    let mut args = vec!["apply", "--only", "moved \"there\"", "--only", "odd\n\tname"];
+    args.extend(only.iter().flat_map(|path| ["--only", path]));
+    assert_eq!(bench.call(args).code, 0);
+    let applied = said(&bench.work());
+    assert_eq!(bench.call(["apply", "--reverse"]).code, 0);
+    let git = std::process::Command::new("git").arg("apply").arg(&patch).current_dir(bench.work()).output();
+    let git = git.expect("git is needed: apt-get install git");
+    assert!(git.status.success(), "{git:?}\n{}", String::from_utf8_lossy(&called.stdout));
+    assert_eq!(said(&bench.work()), applied);
+}
+
+#[test]
+fn paths_are_named_as_seen_from_where_one_is_or_as_they_are_listed() {
+    let bench = Bench::new();
+    bench.write("src/deep/a", "a\n");
+    bench.write("b", "b\n");
+    bench.call(["run", "--workspace", ".", "--", "sh", "-c", "echo x > src/deep/a; echo x > b"]).expect(0, "");
+    let full = bench.work().canonicalize().unwrap().join("src");
+    for only in ["deep", "./deep/a", "../src/deep", "src/deep/a", full.to_str().unwrap(), "."] {
+        let mut command = bench.glovebox(["changes", "--json", "--only", only]);
+        let document = Called::new(command.current_dir(bench.work().join("src")).output().unwrap()).document();
+        assert_eq!(names(&document, "modified"), ["agent_workspace/src/deep/a"], "{only}");
+    }
+    let called = bench.call(["changes", "--only", "nothing"]);
+    assert!(called.code == 125 && called.stderr.contains("--summary lists them"), "{called:?}");
+}
+
+#[test]
+fn what_does_not_conflict_can_be_applied_without_the_rest() {
+    let bench = changed();
+    bench.write("a.txt", "mine\n");
+    bench.write("made", "mine too\n");
+    let called = bench.call(["apply", "--skip-conflicts"]);
+    assert_eq!(called.code, 0, "{called:?}");
+    assert!(called.stderr.contains("skipped: a.txt was changed on the host since then"), "{called:?}");
+    assert!(called.stderr.contains("skipped: made is there already"), "{called:?}");
+    assert_eq!((read(&bench, "a.txt"), read(&bench, "made")), ("mine\n".to_owned(), "mine too\n".to_owned()));
+    assert!(!bench.work().join("b.txt").exists() && bench.work().join("src/longer.txt").exists());
+    assert_eq!(bench.call(["apply", "--reverse"]).code, 0);
+    let document = bench.call(["apply", "--skip-conflicts", "--json"]).document();
+    assert_eq!(document["skipped"][0]["path"], "a.txt", "{document}");
+}
+
+#[test]
+fn a_run_that_only_looked_around_points_to_the_one_before_it() {
+    let bench = changed();
+    let worked = bench.call(["changes", "--json"]).document()["run"].as_str().unwrap().to_owned();
+    bench.call(["run", "--workspace", ".", "--", "true"]).expect(0, "");
+    for verb in ["changes", "apply"] {
+        let called = bench.call([verb]);
+        assert!(called.stderr.contains(&format!("an earlier run here, {worked}, changed ")), "{called:?}");
+    }
+    assert_eq!(read(&bench, "b.txt"), "old\n");
+}
+
+#[test]
+fn what_goes_to_another_folder_is_what_was_shown() {
+    let bench = Bench::new();
+    bench.write(".gitignore", "*.log\n");
+    bench.call(["run", "--workspace", ".", "--", "sh", "-c", "echo x > x.log; echo y > y"]).expect(0, "");
+    let copy = bench.dir.path().join("copy");
+    fs::create_dir(&copy).unwrap();
+    let called = bench.call(["apply".as_ref(), "--to".as_ref(), copy.as_os_str()]);
+    assert_eq!(called.code, 0, "{called:?}");
+    assert!(copy.join("y").exists() && !copy.join("x.log").exists());
 }

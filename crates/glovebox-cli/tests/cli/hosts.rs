@@ -59,8 +59,8 @@ fn ids_outside(word: &str) -> Vec<u32> {
         line.split(|byte| *byte == 0).next_back() == Some(b"")
             && line.split(|byte| *byte == 0).nth(3) == Some(word.as_bytes())
     };
-    let processes = std::fs::read_dir("/proc").expect("/proc").filter_map(Result::ok).map(|entry| entry.path());
-    let found = processes.filter(|folder| is_it(folder)).next().expect("the program runs");
+    let mut processes = std::fs::read_dir("/proc").expect("/proc").filter_map(Result::ok).map(|entry| entry.path());
+    let found = processes.find(|folder| is_it(folder)).expect("the program runs");
     let status = std::fs::read_to_string(found.join("status")).expect("its status");
     let ids = status.lines().filter(|line| line.starts_with("Uid:") || line.starts_with("Gid:"));
     ids.flat_map(|line| line.split_whitespace().skip(1).map(|id| id.parse().expect("an id"))).collect()

@@ -1,5 +1,6 @@
 //! End-to-end tests of the `glovebox` binary: what people type, and what they get.
 
+mod as_user;
 mod bad_input;
 mod changes;
 mod configuration;

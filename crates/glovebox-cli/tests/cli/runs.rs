@@ -147,7 +147,6 @@ fn wrong_filters_and_ids_are_errors_with_codes() {
         (&["list", "--before", "run_nothing"], "run_not_found", 125),
         (&["show", "run_nothing"], "run_not_found", 125),
         (&["logs", "run_0"], "ambiguous_id", 125),
-        (&["show"], "usage", 2),
         (&[], "usage", 2),
     ] {
         let called = bench.call(["runs", "--json"].iter().chain(args));
@@ -314,4 +313,30 @@ fn runs_are_found_by_their_language_under_any_of_its_names() {
     let wrong = bench.call(["runs", "list", "-l", "cobol"]);
     assert_eq!(wrong.code, 2);
     assert!(wrong.stderr.contains("expected one of python, "), "{}", wrong.stderr);
+}
+
+#[test]
+fn without_a_run_the_last_one_is_meant_and_an_id_that_fits_several_names_them() {
+    let bench = Bench::new();
+    let called = bench.call(["runs", "show"]);
+    assert!(called.code == 125 && called.stderr.contains("no run is recorded yet"), "{called:?}");
+    assert!(bench.call(["runs", "list"]).stderr.contains("no run is recorded yet"));
+    for word in ["one", "two", "three", "four"] {
+        bench.call(["run", "--", "echo", word]).expect(0, &format!("{word}\n"));
+    }
+    bench.call(["runs", "logs"]).expect(0, "four\n");
+    assert!(bench.call(["runs", "show"]).text().contains("echo four"));
+    let called = bench.call(["runs", "show", "run_0"]);
+    let newest = bench.call(["runs", "list", "--json"]).document()["runs"][0]["run"].as_str().unwrap().to_owned();
+    assert!(called.stderr.contains(&format!("write more of it: {newest}, ")), "{called:?}");
+    assert!(called.stderr.contains(" and others"), "{called:?}");
+    assert!(bench.call(["runs", "list", "--outcome", "lost"]).stderr.contains("no run is recorded that fits"));
+}
+
+#[test]
+fn the_variables_of_these_flags_are_known() {
+    let bench = Bench::new();
+    bench.call(["run", "--", "true"]).expect(0, "");
+    let output = bench.glovebox(["runs", "list"]).env("GLOVEBOX_RUNS_LIMIT", "1").output().unwrap();
+    assert!(output.stderr.is_empty(), "{output:?}");
 }

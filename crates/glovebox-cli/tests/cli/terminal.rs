@@ -134,3 +134,29 @@ fn input_from_a_terminal_without_the_flag_is_forwarded_line_by_line() {
     screen.expect("got hello");
     assert_eq!(screen.child.wait().unwrap().code(), Some(0));
 }
+
+#[test]
+fn what_is_longer_than_the_terminal_goes_through_the_pager() {
+    let bench = Bench::new();
+    bench.call(["run", "--workspace", ".", "--", "sh", "-c", "seq 100 > long"]).expect(0, "");
+    let mut screen = Screen::new(&bench, &["changes", "--pager", "sed s/^/paged:/"]);
+    screen.expect("paged:run_");
+    screen.expect("paged:\u{1b}[32m+100");
+    assert!(screen.child.wait().unwrap().success());
+    // What fits on the screen does not, and a pager that is not there takes nothing away.
+    for args in [&["changes", "--summary", "--pager", "sed s/^/paged:/"][..], &["changes", "--pager", "no-such-pager"]]
+    {
+        let mut screen = Screen::new(&bench, args);
+        screen.expect("\nrun_");
+        assert!(screen.child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn a_patch_does_not_go_to_a_terminal() {
+    let bench = Bench::new();
+    bench.call(["run", "--workspace", ".", "--", "touch", "x"]).expect(0, "");
+    let mut screen = Screen::new(&bench, &["changes", "--patch"]);
+    screen.expect("glovebox changes --patch > FILE");
+    assert_eq!(screen.child.wait().unwrap().code(), Some(2));
+}

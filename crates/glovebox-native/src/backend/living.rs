@@ -14,6 +14,7 @@ use crate::{
     living::{Door, LivingFolder},
     owner::RuntimeFolder,
     plan::{Answer, Order, Outgrown},
+    standing::caller_is_root_outside,
     wire,
 };
 

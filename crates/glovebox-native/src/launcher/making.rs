@@ -6,11 +6,7 @@ use glovebox_core::SandboxId;
 use glovebox_guest::GuestChannel;
 use rustix::process::Pid;
 
-use super::{
-    Launcher,
-    handing::hand_over,
-    live::Live,
-};
+use super::{Launcher, handing::hand_over, live::Live};
 use crate::{
     cgroup::{GroupLimits, Groups},
     idmap::{self, SandboxIds},
