@@ -244,8 +244,15 @@ impl Sandbox {
         let (command, input) = first.as_ref().map_or((&request, &stdin), |first| (first, &Stdin::Empty));
         let known = Known { run: entry.run, note: entry.if_lost.as_ref() };
         let unheard = EndUnheard { channel: &self.place.channel, run: entry.run, heard: false };
-        let begun = begin::begin(&self.place.channel, &self.engine.environment, command, input, known).await;
-        unheard.heard();
+        let begin = begin::begin(&self.place.channel, &self.engine.environment, command, input, known);
+        // What ran here before may keep a command from starting, so the clock does not wait for that.
+        let begun = match tokio::time::timeout(request.spec.limits.timeout, begin).await {
+            Ok(begun) => {
+                unheard.heard();
+                begun
+            }
+            Err(_) => Err(Error::new(ErrorCode::SandboxLost, "the command did not start within its time")),
+        };
         match begun {
             Ok(begun) => {
                 let beginning = Beginning { request, stdin, before, first, begun, entry, slot };

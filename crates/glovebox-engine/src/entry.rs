@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use glovebox_core::{ChangeRecord, ContentKeeper, Error, RunId, RunResult, Secret, Warning};
+use glovebox_core::{ChangeRecord, ContentKeeper, Error, ErrorCode, RunId, RunResult, Secret, Warning};
 use glovebox_ledger::{KeptContent, KeptFile, Ledger, Recording};
 
 use crate::contents::{self, BlobKeeper};
@@ -48,9 +48,10 @@ impl Entry {
         Entry { run, if_lost: None, recording, ledger }
     }
 
-    /// There was no run, because its command did not start. Gives the failure back.
+    /// There was no run, because its command did not start. Gives the failure back. Where the sandbox went away, the command
+    /// may have been what took it down before its start was told, so that run is lost and not forgotten.
     pub(crate) fn forget_after(self, error: Error) -> Error {
-        if let Some(recording) = self.recording {
+        if let Some(recording) = self.recording.filter(|_| error.code != ErrorCode::SandboxLost) {
             recording.forget();
         }
         error

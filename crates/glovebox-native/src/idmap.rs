@@ -94,6 +94,12 @@ impl SandboxIds {
         (map(self.uid), map(self.gid))
     }
 
+    /// Whose account a sandbox of root is charged to: an id that nothing else has. The kernel counts inotify instances, timers
+    /// and more by user, and charges those of a user namespace to whoever made it; root must not be left with nothing.
+    pub(crate) fn account(&self) -> u32 {
+        ACCOUNTS + (self.base - FIRST) / RANGE
+    }
+
     /// The first host id of the sandbox, for mounts that root shifts.
     pub(crate) fn base(&self) -> u32 {
         self.base
@@ -119,10 +125,15 @@ fn map_with_caller(user: u32) -> String {
     lines
 }
 
-/// The host id of root inside. Ranges lie where neither accounts nor the usual sub-ids are.
+/// How many ranges there are.
+const RANGES: u32 = 20_000;
+
+/// Behind the ranges, one id for each.
+const ACCOUNTS: u32 = FIRST + RANGES * RANGE;
+
+/// The host id of root inside.
 fn base(id: SandboxId) -> u32 {
-    const RANGES: u128 = 20_000;
-    FIRST + (id.as_u128() % RANGES) as u32 * RANGE
+    FIRST + (id.as_u128() % u128::from(RANGES)) as u32 * RANGE
 }
 
 /// The map of a sandbox of root.
@@ -224,10 +235,18 @@ mod tests {
     }
 
     #[test]
+    fn every_range_has_an_account_that_is_in_no_range() {
+        for base in [FIRST, FIRST + (RANGES - 1) * RANGE] {
+            let account = SandboxIds { standing: Standing::Root, base, uid: 1000, gid: 1000 }.account();
+            assert!((ACCOUNTS..0x7fff_ffff).contains(&account), "{account}");
+        }
+    }
+
+    #[test]
     fn ranges_never_touch_ordinary_ids_or_overflow() {
         for _ in 0..1000 {
             let base = base(SandboxId::new());
-            assert!(base >= 0x2000_0000 && base.checked_add(RANGE).is_some_and(|end| end < 0x8000_0000));
+            assert!(base >= 0x2000_0000 && base.checked_add(RANGE).is_some_and(|end| end <= ACCOUNTS));
         }
     }
 }

@@ -7,12 +7,12 @@
 //! and count it. The kernel's own notices of crossed thresholds are not used: asking for one waits for a grace period,
 //! which costs more than the rest of a short run.
 //!
-//! Memory without groups. An ordinary user may have no control group. Then a resource limit bounds the data of each
-//! process, and a watch adds up what all of them have touched; when that is over the limit, it ends the largest one, as the
-//! kernel would. What is written to memory files that nobody has mapped is not seen by it.
+//! Memory without groups: see `processes`.
 //!
 //! Disk. A workspace or mount that is written in place lies on a file system of the host. A small process adds up
 //! what is in it, again and again, and tells when it has grown by more than the limit, and by which.
+
+mod processes;
 
 use std::{
     io,
@@ -23,8 +23,11 @@ use std::{
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{AtFlags, Dir, FileType, Mode, OFlags},
-    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+    process::Pid,
 };
+
+use processes::Processes;
+pub(crate) use processes::descendants;
 
 use crate::{
     cgroup::MemoryFiles,
@@ -51,14 +54,6 @@ enum Watched {
     Processes(Processes),
 }
 
-/// The processes of a sandbox that no group holds, and what was seen of them.
-struct Processes {
-    guest: Pid,
-    memory_peak: u64,
-    processes_peak: u64,
-    kills: u64,
-}
-
 impl MemoryWatch {
     /// Starts a watch over a group that is still empty.
     pub(crate) fn over_group(files: MemoryFiles, limit: u64) -> Self {
@@ -67,19 +62,13 @@ impl MemoryWatch {
 
     /// Starts a watch over the descendants of a guest.
     pub(crate) fn over_processes(guest: Pid, limit: u64) -> Self {
-        let processes = Processes { guest, memory_peak: 0, processes_peak: 0, kills: 0 };
-        MemoryWatch { over: Watched::Processes(processes), limit, next: Some(Instant::now() + SOONEST) }
+        MemoryWatch { over: Watched::Processes(Processes::of(guest)), limit, next: Some(Instant::now() + SOONEST) }
     }
 
     /// Adds to what groups counted what the watch saw where there are none.
     pub(crate) fn complete(&self, counted: &mut Counted) {
         if let Watched::Processes(seen) = &self.over {
-            counted.memory_peak = seen.memory_peak;
-            counted.watcher_kills = seen.kills;
-            counted.processes_peak = counted.processes_peak.max(seen.processes_peak);
-            if counted.cpu_ms == 0.0 {
-                counted.cpu_ms = cpu_of_reaped(seen.guest);
-            }
+            seen.complete(counted);
         }
     }
 
@@ -110,92 +99,10 @@ impl MemoryWatch {
                 share
             }
         };
-        let latest = if matches!(self.over, Watched::Group(_)) { LATEST } else { LATEST_OF_PROCESSES };
+        let latest = if matches!(self.over, Watched::Group(_)) { LATEST } else { processes::LATEST };
         self.next = Some(Instant::now() + pause(self.limit - share).min(latest));
         Ok(())
     }
-}
-
-/// Processes come and go, so they are looked at more often than a group.
-const LATEST_OF_PROCESSES: Duration = Duration::from_millis(25);
-
-impl Processes {
-    /// Adds up what the processes have touched, and ends the largest one if that is over a limit.
-    fn hold_to(&mut self, limit: u64) -> u64 {
-        let mut found = Vec::new();
-        descendants(self.guest.as_raw_nonzero().get(), &mut found);
-        let sizes: Vec<(i32, Touched)> = found.iter().filter_map(|pid| Some((*pid, Touched::of(*pid)?))).collect();
-        let threads: u64 = sizes.iter().map(|(_, touched)| touched.threads).sum();
-        // What is shared is counted once, as large as the one that sees most of it.
-        let shared = sizes.iter().map(|(_, touched)| touched.shared).max().unwrap_or(0);
-        let total = sizes.iter().map(|(_, touched)| touched.own).sum::<u64>() + shared;
-        // The zygote is among them, and none of the program's.
-        self.processes_peak = self.processes_peak.max(threads.saturating_sub(1));
-        self.memory_peak = self.memory_peak.max(total);
-        if total > limit
-            && let Some((pid, _)) = sizes.iter().max_by_key(|(_, touched)| touched.own + touched.shared)
-            && self.end(*pid)
-        {
-            self.kills += 1;
-        }
-        total
-    }
-
-    /// Ends a process that is still one of ours once a descriptor of it is open.
-    fn end(&self, pid: i32) -> bool {
-        let Some(process) = Pid::from_raw(pid) else { return false };
-        let Ok(handle) = pidfd_open(process, PidfdFlags::empty()) else { return false };
-        let mut found = Vec::new();
-        descendants(self.guest.as_raw_nonzero().get(), &mut found);
-        found.contains(&pid) && pidfd_send_signal(&handle, Signal::KILL).is_ok()
-    }
-}
-
-/// What a process has touched, bytes.
-struct Touched {
-    own: u64,
-    shared: u64,
-    threads: u64,
-}
-
-impl Touched {
-    fn of(pid: i32) -> Option<Self> {
-        let status = sys::read_small(format!("/proc/{pid}/status")).ok()?;
-        let number = |name: &str| {
-            let field = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            field.and_then(|text| text.split_ascii_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
-        };
-        Some(Touched { own: number("RssAnon") * 1024, shared: number("RssShmem") * 1024, threads: number("Threads") })
-    }
-}
-
-/// No sandbox has more processes than can be looked at.
-const MOST_PROCESSES: usize = 10_000;
-
-/// The processes below one, host ids.
-pub(crate) fn descendants(pid: i32, found: &mut Vec<i32>) {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    for task in tasks {
-        let children = sys::read_small(task.path().join("children")).unwrap_or_default();
-        for child in children.split_ascii_whitespace().filter_map(|word| word.parse().ok()) {
-            if found.len() < MOST_PROCESSES && !found.contains(&child) {
-                found.push(child);
-                descendants(child, found);
-            }
-        }
-    }
-}
-
-/// In what the kernel shows CPU time, on every architecture that Linux has today.
-const TICKS_PER_SECOND: f64 = 100.0;
-
-/// CPU time of all processes that one has waited for, milliseconds.
-fn cpu_of_reaped(guest: Pid) -> f64 {
-    let stat = sys::read_small(format!("/proc/{}/stat", guest.as_raw_nonzero())).unwrap_or_default();
-    let Some((_, fields)) = stat.rsplit_once(") ") else { return 0.0 };
-    // Fields 16 and 17 of proc(5); the field after the name is the third.
-    let ticks: u64 = fields.split(' ').skip(13).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-    ticks as f64 * 1000.0 / TICKS_PER_SECOND
 }
 
 /// How long it takes at least to touch this much memory.

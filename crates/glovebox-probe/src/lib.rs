@@ -6,6 +6,7 @@
 //! `hold-shm`, `key-add`) are also run on the host, to plant what must not be reachable inside.
 
 mod errno;
+mod hoard;
 mod look;
 mod network;
 mod ordinary;
@@ -60,6 +61,8 @@ fn try_words(words: &[&str]) -> Tried {
         ("burn-cpu", [ms]) => resources::burn_cpu(number(ms)?),
         ("print-bytes", [count]) => resources::print_bytes(number(count)?),
         ("open-files", [count]) => resources::open_files(number(count)?),
+        ("hoard", names) => hoard::hoard(names),
+        ("take", names) => hoard::take_all(names),
         ("fork-bomb", [count]) => tree::fork_bomb(number(count)?),
         ("fork-for-ever", []) => tree::fork_for_ever(),
         ("threads", [count]) => tree::threads(number(count)?),
@@ -67,6 +70,7 @@ fn try_words(words: &[&str]) -> Tried {
         ("ignore-term", []) => tree::ignore_term(),
         ("signal-pid1", []) => tree::signal_pid1(),
         ("kill", [pid]) => tree::kill(number(pid)?),
+        ("stop-next", []) => tree::stop_next(),
         ("kill-self", [signal]) => tree::kill_self(number(signal)?),
         ("exit", [code]) => Ok(number(code)?),
         ("interfaces", []) => network::interfaces(),

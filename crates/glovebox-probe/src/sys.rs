@@ -40,6 +40,19 @@ pub(crate) fn call(number: i64, args: &[Arg]) -> Result<i64, i32> {
     answer(unsafe { libc::syscall(number, a, b, c, d, e, f) })
 }
 
+/// Stands for the address of the word in [`call_for_word`].
+pub(crate) const WORD: i64 = i64::MIN;
+
+/// Makes one system call that writes a word, and forgets the word. Only for calls as in [`call`].
+pub(crate) fn call_for_word(number: i64, arguments: [i64; 3]) -> Result<i64, i32> {
+    let mut word = 0u64;
+    let address = (&raw mut word) as i64;
+    let [a, b, c] = arguments.map(|argument| if argument == WORD { address } else { argument });
+    // SAFETY: the only pointer is to a word that lives through the call; the callers name no call that changes the memory
+    // map of this process or keeps the pointer.
+    answer(unsafe { libc::syscall(number, a, b, c) })
+}
+
 fn answer(result: i64) -> Result<i64, i32> {
     if result < 0 { Err(last_errno()) } else { Ok(result) }
 }

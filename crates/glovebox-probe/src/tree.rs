@@ -123,3 +123,16 @@ pub(crate) fn kill_self(signal: i32) -> Tried {
     sys::raise(signal);
     Err(format!("signal {signal} did not end the probe"))
 }
+
+/// Leaves a daemon behind that stops the next process as soon as it may, which is before that has become its command.
+pub(crate) fn stop_next() -> Tried {
+    let last = sys::fork_with(0, || 0).map_err(errno::name)?;
+    sys::wait_for(last);
+    let daemon = sys::fork_with(0, || {
+        // The daemon itself is the process after the last one.
+        while kill_process(Pid::from_raw(last + 2).expect("ids are above 0"), Signal::STOP).is_err() {}
+        sys::wait_for_ever()
+    });
+    println!("daemon {}", daemon.map_err(errno::name)?);
+    Ok(0)
+}

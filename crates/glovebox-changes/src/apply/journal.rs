@@ -38,8 +38,8 @@ const UNFINISHED: &str = "journal.new";
 const DONE: &str = "done";
 /// Git must not offer what a crash left here for a commit.
 const IGNORE: &str = ".gitignore";
-/// A journal is ours, so its size is no attack; a damaged one still must not take all memory.
-const LONGEST: u64 = 1 << 30;
+/// A journal is read before it is known to be ours.
+const LONGEST: u64 = 256 << 20;
 
 /// What is to be done, as it stands in the journal.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,6 +125,13 @@ pub(super) enum Stopped {
     },
 }
 
+/// A journal folder that is not to be believed.
+pub(super) fn not_ours() -> io::Error {
+    io::Error::other(format!(
+        "{JOURNAL_FOLDER} in the folder was not made by an apply of yours; look at it and remove it"
+    ))
+}
+
 /// The journal folder of a folder that changes are applied to.
 pub(super) struct JournalFolder<'a> {
     folder: &'a Folder,
@@ -146,8 +153,7 @@ impl<'a> JournalFolder<'a> {
         // A folder that somebody else made, or that came with a repository, is not to be believed.
         let stat = rustix::fs::fstat(&found.fd)?;
         if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o777 != 0o700 {
-            let message = format!("{JOURNAL_FOLDER} in the folder was not made by an apply of yours; remove it");
-            return Err(io::Error::other(message));
+            return Err(not_ours());
         }
         Ok(Some(found))
     }

@@ -171,17 +171,31 @@ impl Target {
             found.remove().map_err(failed)?;
             return Ok(Some(Mended::Finished));
         }
-        if let Some(journal) = found.read().map_err(failed)? {
+        let journal = found.read().map_err(failed)?;
+        if let Some(journal) = &journal {
+            // A program that can write to the folder can write a journal too, whose steps would be done with our rights. The
+            // list is where no program can write.
+            if !self.is_listed(&journal.id)? {
+                return Err(failed(journal::not_ours()));
+            }
             match found.undo_all(&journal.steps) {
-                Ok(()) => self.applies.remove(&journal.id)?,
+                Ok(()) => {}
                 Err(Stopped::Stuck { path, error } | Stopped::Failed { path, error }) => {
                     return Err(stuck(&self.path, &path, error));
                 }
                 Err(Stopped::Changed { path }) => return Err(stuck(&self.path, &path, io::ErrorKind::Other.into())),
             }
         }
+        // The entry goes last: without it the journal would not be believed.
         found.remove().map_err(failed)?;
+        if let Some(journal) = journal {
+            self.applies.remove(&journal.id)?;
+        }
         Ok(Some(Mended::Undone))
+    }
+
+    fn is_listed(&self, id: &str) -> Result<bool> {
+        Ok(self.applies.all()?.iter().any(|applied| applied.id == id && applied.folder == self.path))
     }
 }
 
@@ -320,6 +334,14 @@ mod tests {
         (dir, blobs, applies, changes)
     }
 
+    /// Notes an apply on the list, as it is before its journal is written.
+    fn begin(applies: &Applies, target: &Target) {
+        let (folder, at) = (target.path.clone(), Timestamp::now());
+        let applied =
+            Applied { id: "x".into(), run: RunId::new(), folder, at, changes: Vec::new(), undoes: None, done: false };
+        applies.write(&applied).unwrap();
+    }
+
     fn tree(folder: &Path) -> Vec<String> {
         let mut lines = Vec::new();
         for entry in fs::read_dir(folder).unwrap() {
@@ -349,6 +371,7 @@ mod tests {
                 let journal_folder = JournalFolder::make(&target.folder).unwrap();
                 let Ok(steps) = stage(&journal_folder, plan.steps, &blobs) else { panic!("staging failed") };
                 let journal = Journal { version: 1, id: "x".into(), steps };
+                begin(&applies, &target);
                 journal_folder.write(&journal).unwrap();
                 for step in &journal.steps[..cut] {
                     assert!(journal_folder.perform(step).is_ok(), "{step:?}");
@@ -373,6 +396,7 @@ mod tests {
             let journal_folder = JournalFolder::make(&target.folder).unwrap();
             let Ok(steps) = stage(&journal_folder, target.plan(&changes).steps, &blobs) else { panic!("no stage") };
             let journal = Journal { version: 1, id: "x".into(), steps };
+            begin(&applies, &target);
             journal_folder.write(&journal).unwrap();
             assert!(journal_folder.perform_all(&journal.steps).is_ok());
         }

@@ -112,6 +112,26 @@ fn a_journal_that_came_with_the_folder_is_not_believed() {
 }
 
 #[test]
+fn a_journal_that_a_program_forged_is_not_believed() {
+    let bench = Bench::new();
+    let journal = bench.host().join(JOURNAL_FOLDER);
+    fs::create_dir(&journal).unwrap();
+    set_mode(&journal, 0o700);
+    fs::write(journal.join("0"), "#!/bin/sh\necho evil\n").unwrap();
+    let was = r#"{"mode":0,"bytes":0,"modified":[0,0]}"#;
+    let to = fs::metadata(bench.host().join("script")).unwrap().permissions().mode() & 0o7777;
+    let steps = format!(
+        r#"{{"do":"take","path":"src/hook","slot":0,"was":{was}}},
+           {{"do":"set_mode","path":"script","folder":false,"from":2541,"to":{to}}}"#
+    );
+    fs::write(journal.join("journal"), format!(r#"{{"version":1,"id":"x","steps":[{steps}]}}"#)).unwrap();
+    let before = tree(&bench.host());
+    let error = Target::open(&bench.host(), &bench.applies).err().expect("it is not believed");
+    assert!(error.message.contains(JOURNAL_FOLDER), "{}", error.message);
+    assert_eq!(tree(&bench.host()), before);
+}
+
+#[test]
 fn a_folder_that_cannot_be_written_is_named_before_anything_happens() {
     let bench = Bench::new();
     change_everything(&bench.inside());

@@ -27,6 +27,7 @@
 
 mod masks;
 mod privileges;
+mod quotas;
 mod root;
 mod zygote;
 

@@ -10,7 +10,7 @@ use rustix::{
     },
 };
 
-use super::masks::Masks;
+use super::{masks::Masks, quotas};
 use crate::{
     plan::{Failure, step},
     skeleton::make_place,
@@ -21,12 +21,15 @@ use crate::{
 /// Any folder of the host; it is covered in our namespace only, and gone with the old root.
 const MEETING_PLACE: &str = "/tmp";
 
+/// The machine has a few thousand terminals for everybody.
+const MOST_TERMINALS: &str = "64";
+
 /// Attaches all trees, mounts what belongs to the namespaces, masks parts of /proc, and makes the result the root.
 pub(super) fn assemble(trees: Vec<(String, OwnedFd)>, proc_masks: &Masks, standing: Standing) -> Result<(), Failure> {
     // A new /proc may only be mounted while one is visible that hides nothing, so it comes first.
     // Processes of other users are invisible, ours among them; the guest is in the group that sees all.
     let mut processes = vec![("hidepid", "2")];
-    let mut terminals = vec![("ptmxmode", "0666"), ("mode", "0620")];
+    let mut terminals = vec![("ptmxmode", "0666"), ("mode", "0620"), ("max", MOST_TERMINALS)];
     if standing != Standing::OneId {
         // Where there is but one id, there are no such groups, and guest and commands see the same.
         processes.push(("gid", "0"));
@@ -42,6 +45,9 @@ pub(super) fn assemble(trees: Vec<(String, OwnedFd)>, proc_masks: &Masks, standi
     // Up to here all of the root is ours: paths in it lead where they say.
     step("attach /proc", attach_at(proc.as_fd(), "proc"))?;
     step("attach /dev/pts", attach_at(devpts.as_fd(), "dev/pts"))?;
+    if standing != Standing::Root {
+        step("leave some for the caller", quotas::leave_half("proc/sys"))?;
+    }
     step("mask /proc", proc_masks.apply())?;
     step("attach the store", attach_store(store.as_fd(), standing))?;
     for (target, tree) in trees {

@@ -16,7 +16,7 @@ use rustix::{
     thread::CpuSet,
 };
 
-use super::{join_groups, privileges, receive_doors};
+use super::{join_groups, privileges, quotas, receive_doors};
 use crate::{
     cgroup::HeldByGroups,
     checks,
@@ -128,6 +128,7 @@ fn set_limits(plan: &Plan, standing: Standing, held: HeldByGroups) -> io::Result
     let both = |n: u64| Rlimit { current: Some(n), maximum: Some(n) };
     setrlimit(Resource::Nofile, both(plan.open_files))?;
     setrlimit(Resource::Core, both(0))?;
+    quotas::bound()?;
     if plan.writes_to_host() {
         setrlimit(Resource::Fsize, both(plan.disk))?;
     }

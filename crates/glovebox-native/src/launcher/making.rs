@@ -33,7 +33,7 @@ impl Launcher {
         let ids = SandboxIds::new(self.standing, id, plan);
         let (report, guest_report) = step("make sockets", wire::message_pair())?;
         let (door_sender, doors) = step("make sockets", wire::message_pair())?;
-        let forked = step("fork the guest", self.fork_into_network(plan))?;
+        let forked = step("fork the guest", self.fork_into_network(plan, &ids))?;
         let (pid, process) = match forked {
             Forked::Child => inside::main(Inside {
                 launcher: guest_report,
@@ -93,17 +93,17 @@ impl Launcher {
     }
 
     /// Forks the guest in the network that it will have.
-    fn fork_into_network(&mut self, plan: &Plan) -> io::Result<Forked> {
+    fn fork_into_network(&mut self, plan: &Plan, ids: &SandboxIds) -> io::Result<Forked> {
         if self.standing != Standing::Root {
             // An ordinary user's launcher could not come back from another network, so the guest makes its own.
             let network = if plan.host_network { 0 } else { libc::CLONE_NEWNET as u64 };
             return sys::fork_with(namespaces() | network);
         }
         if plan.host_network {
-            return sys::fork_with(namespaces());
+            return sys::fork_charged_to(ids.account(), namespaces());
         }
         self.networks.enter()?;
-        let forked = sys::fork_with(namespaces());
+        let forked = sys::fork_charged_to(ids.account(), namespaces());
         match forked {
             Ok(Forked::Child) => {}
             _ => self.networks.leave()?,

@@ -45,6 +45,25 @@ pub(crate) fn fork_with(namespaces: u64) -> io::Result<Forked> {
     }
 }
 
+/// Forks as [`fork_with`], in the name of another user: new user namespaces are charged to that one. The caller must be root.
+pub(crate) fn fork_charged_to(user: u32, namespaces: u64) -> io::Result<Forked> {
+    let capabilities = rustix::thread::capabilities(None)?;
+    set_user_ids(user, user, 0)?;
+    // Another user has none of them in force, and a host may want to see them before it makes a namespace.
+    let forked = rustix::thread::set_capabilities(None, capabilities)
+        .map_err(io::Error::from)
+        .and_then(|()| fork_with(namespaces));
+    if !matches!(forked, Ok(Forked::Child)) {
+        set_user_ids(0, 0, 0)?;
+    }
+    forked
+}
+
+fn set_user_ids(real: u32, effective: u32, saved: u32) -> io::Result<()> {
+    // SAFETY: plain numbers.
+    check(unsafe { libc::setresuid(real, effective, saved) }.into())
+}
+
 /// Reads one of the kernel's small files whole. Unlike an ordinary file it has no size to ask for, so this takes half the
 /// calls that reading in growing pieces does.
 pub(crate) fn read_small(path: impl AsRef<std::path::Path>) -> io::Result<String> {

@@ -2,9 +2,9 @@
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
-use glovebox_core::{Access, LimitKind, Outcome, WorkspaceMode};
+use glovebox_core::{Access, ErrorCode, LimitKind, Outcome, WorkspaceMode};
 
-use crate::{World, case::cases};
+use crate::{World, case::cases, reading::read_until};
 
 cases!["attacks":
     no_setuid_program_reaches_a_folder_of_the_host needs(mounts),
@@ -19,6 +19,8 @@ cases!["attacks":
     a_secret_in_a_name_is_masked,
     many_files_in_a_read_write_folder_are_watched needs(mounts),
     folders_too_deep_to_look_at_are_watched needs(mounts),
+    what_one_sandbox_hoards_is_missing_neither_to_the_host_nor_to_another,
+    a_command_that_is_stopped_before_it_starts_holds_up_nobody,
 ];
 
 async fn no_setuid_program_reaches_a_folder_of_the_host(w: World) {
@@ -105,4 +107,31 @@ async fn folders_too_deep_to_look_at_are_watched(w: World) {
     let line = "cd /data; for i in $(seq 140); do mkdir d && cd d; done; exec sleep 30";
     let run = w.sandbox().timeout("20s").mount(&folder, "/data", Access::ReadWrite).sh(line).await;
     assert!(matches!(run.outcome, Outcome::DiskFull { .. }), "{}", run.story());
+}
+
+/// What the kernel counts by user, or for the whole machine.
+async fn what_one_sandbox_hoards_is_missing_neither_to_the_host_nor_to_another(w: World) {
+    let (input, waiting) = tokio::sync::mpsc::channel(1);
+    let words = ["/probe/bin", "hoard", "inotify", "timers", "aio", "terminals"];
+    let mut hoarder = w.sandbox().with_probe().open_files(8000).stdin_stream(waiting).start(words).await;
+    let hoarded = read_until(&mut hoarder, "held\n").await;
+    for name in ["inotify", "timers", "aio", "terminals"] {
+        assert_eq!(w.plant(&["take", name]).first, format!("{name} ok"), "the host has nothing left: {hoarded}");
+    }
+    let other = w.sandbox().probe("take inotify timers terminals").await.expect_exit(0);
+    assert_eq!(other.out(), "inotify ok\ntimers ok\nterminals ok\n", "another sandbox has nothing left: {hoarded}");
+    drop(input);
+    hoarder.wait().await.expect("the run ends");
+}
+
+async fn a_command_that_is_stopped_before_it_starts_holds_up_nobody(w: World) {
+    let sandbox = w.sandbox().create().await;
+    w.sandbox().inside(&sandbox).probe("stop-next").await.expect_exit(0);
+    let next = w.sandbox().inside(&sandbox).timeout("1s").grace("100ms").try_run(["true"]);
+    match tokio::time::timeout(std::time::Duration::from_secs(20), next).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => assert_eq!(error.code, ErrorCode::SandboxLost, "{error}"),
+        Err(_) => panic!("the run neither starts nor ends"),
+    }
+    sandbox.destroy().await.expect("the sandbox can be destroyed");
 }
