@@ -237,7 +237,8 @@ mod tests {
     #[test]
     fn every_range_has_an_account_that_is_in_no_range() {
         for base in [FIRST, FIRST + (RANGES - 1) * RANGE] {
-            let account = SandboxIds { standing: Standing::Root, base, uid: 1000, gid: 1000 }.account();
+            let account =
+                SandboxIds { standing: Standing::Root, kind: Kind::Range, base, uid: 1000, gid: 1000 }.account();
             assert!((ACCOUNTS..0x7fff_ffff).contains(&account), "{account}");
         }
     }
