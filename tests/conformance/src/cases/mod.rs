@@ -17,6 +17,7 @@ mod limits_memory;
 mod limits_output;
 mod limits_processes;
 mod limits_time;
+mod living;
 mod mounts;
 mod network;
 mod ordinary;
@@ -59,6 +60,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         secrets::CASES,
         network::CASES,
         library::CASES,
+        living::CASES,
         runs::CASES,
         liars::CASES,
         attacks::CASES,
