@@ -307,6 +307,13 @@ pub(crate) fn in_working_folder(changes: &[Change]) -> ChangeRecord {
     ChangeRecord { changes: changes.iter().map(full).collect(), truncated: false }
 }
 
+/// The list of changes with paths that count from the folder, and how many lines it has.
+pub(crate) fn applied_list(changes: &[Change], blobs: &Blobs) -> Result<(String, usize)> {
+    let record = in_working_folder(changes);
+    let shown = shown(&record, blobs)?;
+    Ok((list(shown.iter()), shown.len()))
+}
+
 /// A path as somebody in the working directory writes it, safe for a terminal.
 pub(crate) fn short(path: &str) -> String {
     match path.strip_prefix(WORKING) {

@@ -139,9 +139,14 @@ pub(super) fn mended_line(path: &Path, how: Mended) -> String {
 impl Work {
     fn finish(self, globals: &Globals, args: &ApplyArgs) -> Result<u8> {
         let Work { run, target, mut plan, left_out, skipped, notes, blobs, undoes } = self;
+        // What cannot be shown is not applied, so this comes first.
+        let (list, count) =
+            if globals.json { Default::default() } else { review::applied_list(&plan.changes, &blobs)? };
         let summary = Summary {
             run,
             folder: target.path().to_owned(),
+            list,
+            count,
             changes: plan.changes.clone(),
             already: std::mem::take(&mut plan.already),
             kept_folders: std::mem::take(&mut plan.kept_folders),
@@ -159,7 +164,7 @@ impl Work {
         };
         match ended {
             Ended::Applied if globals.json => summary.document().map(|()| 0),
-            Ended::Applied => summary.tell(&blobs).map(|()| 0),
+            Ended::Applied => summary.tell().map(|()| 0),
             Ended::Conflicts(conflicts) => refuse(&summary, &conflicts, globals.json),
         }
     }
@@ -169,6 +174,9 @@ impl Work {
 struct Summary {
     run: RunId,
     folder: PathBuf,
+    /// The lines for people, and how many they are.
+    list: String,
+    count: usize,
     changes: Vec<Change>,
     already: Vec<String>,
     kept_folders: Vec<String>,
@@ -195,12 +203,10 @@ impl Summary {
         }))
     }
 
-    fn tell(&self, blobs: &Blobs) -> Result<()> {
-        let record = review::in_working_folder(&self.changes);
-        let shown = review::shown(&record, blobs)?;
-        let changes = report::counted(shown.len(), "change");
+    fn tell(&self) -> Result<()> {
+        let changes = report::counted(self.count, "change");
         let (run, folder) = (self.run, review::folder(&self.folder));
-        let done = match (shown.len(), self.reverse, self.dry_run) {
+        let done = match (self.count, self.reverse, self.dry_run) {
             (0, ..) if !self.already.is_empty() => format!("nothing to do: {folder} is as {run} wants it"),
             (0, ..) => format!("nothing to do: {run} has nothing for {folder}"),
             (_, false, false) => format!("applied {changes} of {run} in {folder}"),
@@ -208,7 +214,7 @@ impl Summary {
             (_, true, false) => format!("undid {changes} of {run} in {folder}"),
             (_, true, true) => format!("would undo {changes} of {run} in {folder}"),
         };
-        report::print_coloured(&format!("{}{done}\n", review::list(shown.iter())))?;
+        report::print_coloured(&format!("{}{done}\n", self.list))?;
         self.notes.iter().for_each(|note| report::say(note));
         for conflict in &self.skipped {
             report::say(&format!("skipped: {} {}", printable(&conflict.path), printable(&conflict.reason)));
@@ -224,10 +230,10 @@ impl Summary {
             self.already.get(at + 1).is_some_and(|next| next.starts_with(&format!("{}/", self.already[at])))
         };
         let already = (0..self.already.len()).filter(|at| !holds(*at)).count();
-        if already > 0 && !shown.is_empty() {
+        if already > 0 && self.count > 0 {
             report::say(&format!("there already: {}", report::counted(already, "change")));
         }
-        if !(shown.is_empty() || self.reverse || self.dry_run) {
+        if self.count > 0 && !self.reverse && !self.dry_run {
             report::say("glovebox apply --reverse takes this back");
         }
         Ok(())

@@ -18,6 +18,9 @@ use crate::{
     terminal,
 };
 
+/// So many changed paths of a kind are shown with a run; `changes` shows all.
+const MOST_PATHS: usize = 10;
+
 pub(crate) fn execute(globals: &Globals, args: &RunsArgs, flags: &Flags) -> Result<u8> {
     let ledger = Ledger::below(data_dir(globals));
     let doing = async {
@@ -200,7 +203,10 @@ fn page(result: &RunResult, under_way: bool) -> String {
     lines.extend(result.command.env.iter().map(|(name, value)| ("variable", printable(&format!("{name}={value}")))));
     let changes = &result.changes;
     for (what, paths) in [("added", &changes.added), ("modified", &changes.modified), ("deleted", &changes.deleted)] {
-        lines.extend(paths.iter().map(|path| (what, printable(path))));
+        lines.extend(paths.iter().take(MOST_PATHS).map(|path| (what, printable(path))));
+        if paths.len() > MOST_PATHS {
+            lines.push((what, format!("… and {} more, see glovebox changes --all", paths.len() - MOST_PATHS)));
+        }
     }
     let artifact = |file: &glovebox_core::Artifact| format!("{} ({})", printable(&file.path), report::size(file.bytes));
     lines.extend(result.artifacts.iter().map(|file| ("artifact", artifact(file))));

@@ -272,6 +272,9 @@ fn the_project_does_not_get_to_say_what_is_applied_where() {
         let called = bench.call(["apply"]);
         assert!(called.code != 0 && called.stderr.contains("untrusted_config"), "{text}: {called:?}");
     }
+    bench.write("glovebox.toml", "pager = 'touch evil; cat'");
+    let called = bench.call(["changes"]);
+    assert!(called.code != 0 && called.stderr.contains("untrusted_config"), "{called:?}");
 }
 
 #[test]

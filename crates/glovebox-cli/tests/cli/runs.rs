@@ -350,3 +350,12 @@ fn a_program_that_takes_its_sandbox_down_is_in_the_record() {
     }
     assert_eq!(listed(&bench, &[]).len(), 10);
 }
+
+#[test]
+fn the_page_of_a_run_does_not_drown_in_what_it_changed() {
+    let bench = Bench::new();
+    bench.call(["run", "--", "sh", "-c", "for n in $(seq 30); do touch $n; done"]).expect(0, "");
+    let called = bench.call(["runs", "show"]);
+    assert_eq!(called.text().matches("added     agent_workspace/").count(), 10, "{called:?}");
+    assert!(called.text().contains("added     … and 20 more, see glovebox changes --all"), "{called:?}");
+}
