@@ -385,7 +385,14 @@ pub(crate) struct RunArgs {
 
 /// The whole command line, with a variable for every flag.
 pub(crate) fn command() -> clap::Command {
-    map_flags(Cli::command(), &|key, arg| with_variable(key, arg))
+    map_flags(Cli::command(), &with_variable)
+}
+
+/// The same with no verb but `run`, which is called most and must start soonest: to describe all the others takes longer than to
+/// fork a process. It has no help; what it does not understand is for [`command`] to read.
+pub(crate) fn run_command() -> clap::Command {
+    let run = RunArgs::augment_args(clap::Command::new("run"));
+    map_flags(Globals::augment_args(clap::Command::new("glovebox")).subcommand(run), &with_variable)
 }
 
 /// Changes every flag of the command line; `change` gets the flag's key first. The key is the flag's name, and below a

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 
 use clap::{
-    FromArgMatches,
+    ArgMatches, FromArgMatches,
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use glovebox_core::{Error, ErrorCode, Result};
@@ -44,7 +44,7 @@ pub(crate) fn parse(args: Vec<OsString>) -> Result<Parsed> {
 /// parsed again with the files' values as defaults, so that clap itself lets flags and variables win.
 pub(crate) fn parse_with(args: Vec<OsString>, places: &Places) -> Result<Parsed> {
     let (args, after_dashes) = split_at_dashes(args);
-    let matches = match args::command().try_get_matches_from(&args) {
+    let matches = match read(&args) {
         Ok(matches) => matches,
         Err(error) => return help_or_error(error),
     };
@@ -69,6 +69,15 @@ pub(crate) fn parse_with(args: Vec<OsString>, places: &Places) -> Result<Parsed>
     Ok(Parsed::Line(Box::new(CommandLine { cli, flags, after_dashes })))
 }
 
+/// Reads the arguments. Only `run` has a short way; everything else, help and errors included, takes the long one.
+fn read(args: &[OsString]) -> clap::error::Result<ArgMatches> {
+    let short_way = is_run(args).then(|| args::run_command().try_get_matches_from(args));
+    match short_way {
+        Some(Ok(matches)) => Ok(matches),
+        _ => args::command().try_get_matches_from(args),
+    }
+}
+
 /// Whether an error in these arguments is to be told as JSON. Only a guess is possible where they cannot be parsed.
 pub(crate) fn asks_for_json(args: &[OsString]) -> bool {
     let on_command_line = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
@@ -79,15 +88,19 @@ pub(crate) fn asks_for_json(args: &[OsString]) -> bool {
 /// Splits `run [FLAGS] -- CMD` and `exec ID -- CMD` at its first `--`. clap would drop the dashes, and with them the difference between a
 /// file to run and a command.
 fn split_at_dashes(mut args: Vec<OsString>) -> (Vec<OsString>, Option<Vec<OsString>>) {
-    let is_run = |head: &[OsString]| head.iter().any(|arg| arg == "run" || arg == "exec");
+    let has_command = |head: &[OsString]| head.iter().any(|arg| arg == "run" || arg == "exec");
     match args.iter().position(|arg| arg == OsStr::new("--")) {
-        Some(at) if is_run(&args[..at]) => {
+        Some(at) if has_command(&args[..at]) => {
             let tail = args.split_off(at + 1);
             args.truncate(at);
             (args, Some(tail))
         }
         _ => (args, None),
     }
+}
+
+fn is_run(args: &[OsString]) -> bool {
+    args.iter().any(|arg| arg == "run")
 }
 
 fn help_or_error(error: clap::Error) -> Result<Parsed> {
@@ -187,6 +200,28 @@ mod tests {
         assert_eq!(program_of(&line), ["a.py", "--json", "-v"]);
         assert_eq!(line.after_dashes.as_deref().unwrap(), ["-x", "--memory"]);
         assert!(!line.cli.globals.json && !line.cli.globals.verbose);
+    }
+
+    #[test]
+    fn the_short_way_reads_a_run_as_the_long_way_does() {
+        for words in [
+            &["run", "a.py"][..],
+            &["--json", "run", "-v", "--memory", "1g", "--label", "a=b", "--label", "c=d", "a.py", "run", "--json"],
+            &["--data-dir", "x", "run", "-l", "sh", "-c", "true", "--no-record", "--config", "y"],
+            &["run", "-t", "--workspace", ".", "run"],
+        ] {
+            let words = || std::iter::once(&"glovebox").chain(words);
+            let [short, long] = [args::run_command(), args::command()].map(|command| {
+                let matches = command.try_get_matches_from(words()).unwrap();
+                format!("{:?}", Cli::from_arg_matches(&matches).unwrap())
+            });
+            assert_eq!(short, long);
+        }
+        for words in [&["runs", "list", "--label", "run"][..], &["--version", "run"], &["help", "run"], &["gc", "run"]]
+        {
+            let words = std::iter::once(&"glovebox").chain(words);
+            assert!(args::run_command().try_get_matches_from(words).is_err());
+        }
     }
 
     #[test]

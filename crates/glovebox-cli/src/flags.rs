@@ -52,6 +52,7 @@ impl Flags {
         match self.has(flag).then(|| self.matches.value_source(&id)).flatten() {
             Some(ValueSource::CommandLine) => Origin::Flag,
             Some(ValueSource::EnvVariable) => Origin::Variable,
+            _ if self.config.is_empty() => Origin::Default,
             _ => match self.config.get(&self.key(flag)) {
                 Some(setting) if setting.untrusted => Origin::UntrustedFile,
                 Some(_) => Origin::TrustedFile,

@@ -61,7 +61,10 @@ fn main() {
     }
     // The launcher is forked before anything else: while this process has one thread and owns nothing worth leaking.
     // It prepares sandboxes while the command line is being read.
-    let backend = args.iter().any(|arg| MAKING.iter().any(|verb| arg == verb)).then(NativeBackend::start);
+    let backend = args.iter().any(|arg| MAKING.iter().any(|verb| arg == verb)).then(|| {
+        glovebox_native::give_way();
+        NativeBackend::start()
+    });
     let json_wanted = command_line::asks_for_json(&args);
     let code = catch_unwind(AssertUnwindSafe(|| glovebox(args, backend, json_wanted))).unwrap_or_else(|_| {
         let error = Error::new(ErrorCode::Internal, "glovebox met a fault of its own; please report what is above");

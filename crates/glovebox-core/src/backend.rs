@@ -112,9 +112,12 @@ pub trait Backend: Send + Sync {
     /// Sandboxes, and leftovers of sandboxes, that this host knows of.
     async fn list(&self) -> Result<Vec<Found>>;
 
-    /// Ends a sandbox: processes, mounts, groups, files. Says what the host saw of it at the end, unless it is gone
-    /// already.
-    async fn destroy(&self, id: SandboxId) -> Result<Option<Evidence>>;
+    /// Begins to end a sandbox: no process inside goes on. Says what the host saw of it until then, unless it is gone
+    /// already. [`Backend::destroy`] waits for the rest.
+    async fn end(&self, id: SandboxId) -> Result<Option<Evidence>>;
+
+    /// Ends a sandbox, if that has not begun, and waits until nothing of it is left: processes, mounts, groups, files.
+    async fn destroy(&self, id: SandboxId) -> Result<()>;
 
     /// Asks for the end of a sandbox without waiting for it. For destructors.
     fn abandon(&self, id: SandboxId);

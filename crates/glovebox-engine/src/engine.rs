@@ -288,7 +288,7 @@ impl Sandbox {
     pub async fn destroy(self) -> Result<()> {
         match self.record {
             Some(record) => self.engine.destroy(&record.sandbox.to_string()).await.map(drop),
-            None => self.guard.end().await.map(drop),
+            None => self.guard.end().await,
         }
     }
 }
@@ -321,11 +321,16 @@ impl Guard {
         }
     }
 
-    /// Ends the sandbox, waits until nothing is left, and says what the host saw of it.
-    pub(crate) async fn end(&self) -> Result<Option<Evidence>> {
-        let evidence = self.backend.destroy(self.id).await?;
+    /// Begins to end the sandbox, and says what the host saw of it.
+    pub(crate) async fn begin_end(&self) -> Result<Option<Evidence>> {
+        self.backend.end(self.id).await
+    }
+
+    /// Ends the sandbox, and waits until nothing is left.
+    pub(crate) async fn end(&self) -> Result<()> {
+        self.backend.destroy(self.id).await?;
         let _ = self.ended.set(());
-        Ok(evidence)
+        Ok(())
     }
 
     /// Ends the sandbox after something failed, and gives that failure back.

@@ -44,6 +44,7 @@ use crate::{
     engine::{Engine, Guard},
     entry::Entry,
     following::Following,
+    handles::{Canceller, TerminalHandle},
     limits::Slot,
     line::Line,
     result::{self, Asked, Identity, Seen},
@@ -137,29 +138,6 @@ impl futures_core::Stream for Run {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         self.events.poll_recv(cx)
-    }
-}
-
-/// Cancels a run.
-#[derive(Clone, Debug)]
-pub struct Canceller(watch::Sender<bool>);
-
-impl Canceller {
-    /// Ends the run at once. It does not wait; the run's result then says `cancelled`.
-    pub fn cancel(&self) {
-        self.0.send_replace(true);
-    }
-}
-
-/// Changes the size of a run's terminal.
-#[derive(Clone, Debug)]
-pub struct TerminalHandle(mpsc::UnboundedSender<TerminalSize>);
-
-impl TerminalHandle {
-    /// Tells the terminal's new size.
-    pub fn resize(&self, size: TerminalSize) {
-        // A run that is over has no terminal; nobody needs to hear of it.
-        let _ = self.0.send(size);
     }
 }
 
@@ -300,8 +278,8 @@ impl Driver {
             Err(error) => Err(error),
         };
         // The end of a sandbox tells what was counted of it; in one that stays, the counters are read as they are.
-        let evidence = match ends {
-            Some(guard) => guard.end().await,
+        let evidence = match &ends {
+            Some(guard) => guard.begin_end().await,
             None => self.place.backend.evidence(self.place.id).await.map(Some),
         };
         drop(caller);
@@ -309,19 +287,26 @@ impl Driver {
             // It fails only by a panic, which has been printed.
             let _ = keeping.await;
         }
-        let evidence = match evidence {
-            Err(error) if error.code == ErrorCode::SandboxLost => None,
-            other => other?,
+        // The run is recorded while the kernel takes the sandbox apart.
+        let recorded = async {
+            let evidence = unless_lost(evidence)?.flatten().unwrap_or_else(Evidence::unknown);
+            let collected = match collected {
+                Ok(collected) => collected,
+                Err(error) => return Err(self.record_failed_start(duration, evidence, error).await),
+            };
+            // Where there is no result, the entry has been dropped, and the run is lost.
+            let Finished { mut result, changes, entry } = self.finish(duration, evidence, collected);
+            entry.finish(&mut result, &changes).await;
+            Ok(result)
         };
-        let evidence = evidence.unwrap_or_else(Evidence::unknown);
-        let collected = match collected {
-            Ok(collected) => collected,
-            Err(error) => return Err(self.record_failed_start(duration, evidence, error).await),
+        let gone = async {
+            match &ends {
+                Some(guard) => unless_lost(guard.end().await).map(drop),
+                None => Ok(()),
+            }
         };
-        // Where there is no result, the entry has been dropped, and the run is lost.
-        let Finished { mut result, changes, entry } = self.finish(duration, evidence, collected);
-        entry.finish(&mut result, &changes).await;
-        Ok(result)
+        let (result, gone) = tokio::join!(recorded, gone);
+        gone.and(result)
     }
 
     /// A program that does not start is an error, and no run. But when it was compiled before, something has run: the ledger
@@ -478,6 +463,14 @@ impl Driver {
             result.warnings.push(attach::not_kept());
         }
         Finished { result, changes: collected.changes, entry: self.entry }
+    }
+}
+
+/// A sandbox that went away needs no end, and tells nothing.
+fn unless_lost<T>(ended: Result<T>) -> Result<Option<T>> {
+    match ended {
+        Err(error) if error.code == ErrorCode::SandboxLost => Ok(None),
+        other => other.map(Some),
     }
 }
 

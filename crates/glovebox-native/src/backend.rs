@@ -23,6 +23,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use tokio::net::UnixStream;
 
 use crate::{
+    answers::{Answers, another_question, answer, no_launcher},
     cgroup::{Cgroups, HeldByGroups, storage_bytes},
     changes::{self, Layers},
     host_facts, launcher,
@@ -75,6 +76,8 @@ struct Held {
     made: Option<Made>,
     /// What it is, once it was made and checked.
     created: Option<Created>,
+    /// Where the launcher tells of the end, once it was asked for.
+    ending: Option<Answers>,
 }
 
 /// What this process holds of a sandbox that is made.
@@ -104,7 +107,7 @@ impl NativeBackend {
             rustix::thread::sched_getaffinity(None).map_err(|e| unavailable("no CPU").because(io::Error::from(e)))?;
         let runtime = RuntimeFolder::of_caller();
         let not_forked = |e| unavailable("the launcher could not be forked").because(e).hint(host_facts::hint());
-        match sys::fork_with(0).map_err(not_forked)? {
+        match sys::fork_aside().map_err(not_forked)? {
             Forked::Child => {
                 // All descriptors of the caller are closed, its own end of the socket included.
                 match sys::keep_only(theirs) {
@@ -113,7 +116,6 @@ impl NativeBackend {
                 }
             }
             Forked::Parent { pid, .. } => {
-                sys::send_elsewhere(pid);
                 let launcher = Some(Launcher { control, pid: pid.as_raw_nonzero().get() });
                 Ok(NativeBackend { launcher, program: None, cgroups: OnceLock::new(), sandboxes: Mutex::default() })
             }
@@ -194,18 +196,6 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Waits for the launcher's answer.
-async fn answer(socket: OwnedFd) -> Result<(Answer, Vec<OwnedFd>)> {
-    rustix::io::ioctl_fionbio(&socket, true).map_err(|e| no_launcher(e.into()))?;
-    let socket = sys::register(socket).map_err(no_launcher)?;
-    let answer = socket.async_io(tokio::io::Interest::READABLE, |socket| wire::receive::<Answer>(socket)).await;
-    answer.map_err(no_launcher)?.ok_or_else(|| no_launcher(io::ErrorKind::UnexpectedEof.into()))
-}
-
-fn no_launcher(error: io::Error) -> Error {
-    Error::new(ErrorCode::SandboxLost, "the launcher does not answer").because(error)
-}
-
 #[async_trait]
 impl Backend for NativeBackend {
     fn name(&self) -> &'static str {
@@ -233,7 +223,13 @@ impl Backend for NativeBackend {
     }
 
     fn environment(&self) -> Vec<(String, String)> {
-        clean_environment()
+        let variables = [
+            ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+            ("HOME", glovebox_core::HOME_DIR),
+            ("LANG", "C.UTF-8"),
+            ("TERM", "xterm-256color"),
+        ];
+        variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
     }
 
     async fn create(&self, id: SandboxId, spec: &SandboxSpec) -> Result<()> {
@@ -262,6 +258,7 @@ impl Backend for NativeBackend {
             as_root,
             made: None,
             created: None,
+            ending: None,
         };
         self.held().insert(id, held);
         Ok(())
@@ -367,23 +364,39 @@ impl Backend for NativeBackend {
         Ok(found.into_iter().map(|group| Found { id: group.id, owned: group.owned }).collect())
     }
 
-    async fn destroy(&self, id: SandboxId) -> Result<Option<Evidence>> {
+    async fn end(&self, id: SandboxId) -> Result<Option<Evidence>> {
         // Our own hold on the store must go first, or its memory would outlive the sandbox.
-        let (made, keeper) = self.held().remove(&id).map_or((None, None), |held| (held.made, held.keeper));
+        let made = self.held().get_mut(&id).and_then(|held| held.made.take());
         let seen = made.as_ref().and_then(|made| made.look().ok());
         if let Some(made) = made {
             // The launcher does it too; but the sooner the kernel knows, the sooner all is over.
             let _ = pidfd_send_signal(&made.guest, Signal::KILL);
         }
-        let order = Order::Destroy { id };
-        let asked = match &keeper {
-            Some(keeper) => send_order(keeper, &order, None)?,
-            None => self.order(&order, None)?,
-        };
-        match answer(asked).await? {
-            (Answer::Destroyed(counted), _) => Ok(counted.zip(seen).map(|(counted, seen)| evidence(counted, seen))),
+        let answers = Answers::on(self.order_keeper(id, &Order::Destroy { id })?)?;
+        match answers.next().await? {
+            (Answer::Counted(counted), _) => {
+                if let Some(held) = self.held().get_mut(&id) {
+                    held.ending = Some(answers);
+                }
+                Ok(seen.map(|seen| evidence(counted, seen)))
+            }
+            (Answer::Destroyed, _) => Ok(None),
             (Answer::Failed(failure), _) => Err(failure.into_error()),
-            _ => Err(Error::new(ErrorCode::Internal, "the launcher answered another question")),
+            _ => Err(another_question()),
+        }
+    }
+
+    async fn destroy(&self, id: SandboxId) -> Result<()> {
+        if self.held().get(&id).is_none_or(|held| held.ending.is_none()) {
+            self.end(id).await?;
+        }
+        // Its keeper is held on to until it has told of the end.
+        let held = self.held().remove(&id);
+        let Some(answers) = held.as_ref().and_then(|held| held.ending.as_ref()) else { return Ok(()) };
+        match answers.next().await? {
+            (Answer::Destroyed, _) => Ok(()),
+            (Answer::Failed(failure), _) => Err(failure.into_error()),
+            _ => Err(another_question()),
         }
     }
 
@@ -427,18 +440,6 @@ impl Backend for NativeBackend {
     async fn collect_garbage(&self) -> Result<Vec<String>> {
         Self::collect_garbage_now()
     }
-}
-
-/// The environment that every command starts from.
-fn clean_environment() -> Vec<(String, String)> {
-    [
-        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
-        ("HOME", glovebox_core::HOME_DIR),
-        ("LANG", "C.UTF-8"),
-        ("TERM", "xterm-256color"),
-    ]
-    .map(|(name, value)| (name.to_owned(), value.to_owned()))
-    .to_vec()
 }
 
 /// What is seen of a sandbox besides its groups.

@@ -15,6 +15,7 @@
 //! groups, takes itself off the register, and ends. When the launcher itself is killed, every guest dies with it by
 //! the kernel's parent-death signal; the groups it leaves are found by the next start through its lock file.
 
+mod events;
 mod handing;
 mod keeping;
 mod live;
@@ -23,7 +24,6 @@ mod making;
 use std::{
     collections::BTreeMap,
     io,
-    mem::MaybeUninit,
     os::fd::{AsFd, OwnedFd},
     time::{Duration, Instant},
 };
@@ -32,11 +32,12 @@ use glovebox_core::SandboxId;
 use glovebox_guest::{GuestChannel, IDLE};
 use libc::sock_filter;
 use rustix::{
-    event::{Timespec, epoll},
+    event::epoll,
     fs::{Mode, OFlags},
     thread::CpuSet,
 };
 
+use events::{wait_for_events, watch_for};
 use keeping::Client;
 use live::{Live, Pending, end, handle_on};
 
@@ -94,6 +95,8 @@ pub(crate) fn main(control: OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> ! 
     let code = match prepare(&control, cpus, runtime) {
         Ok(mut launcher) => {
             let served = launcher.serve(&control);
+            // Whoever waits for the caller waits for its last moments, which may want this CPU.
+            sys::let_others_go_first();
             launcher.end_everything();
             launcher.collect_garbage();
             launcher.owner.unregister();
@@ -111,7 +114,7 @@ pub(crate) fn main(control: OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> ! 
 fn refuse(control: &OwnedFd, failure: &Failure) {
     while let Ok(Some((order, fds))) = wire::receive::<Order>(control) {
         let answer = match order {
-            Order::Destroy { .. } => Answer::Destroyed(None),
+            Order::Destroy { .. } => Answer::Destroyed,
             _ => Answer::Failed(failure.clone()),
         };
         if let Some(reply) = fds.first() {
@@ -137,15 +140,21 @@ fn prepare(control: &OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> Result<La
     let cgroups = step("look at the control groups", Cgroups::detect(standing == Standing::Root))?;
     let events = step("watch for events", epoll::create(epoll::CreateFlags::CLOEXEC))?;
     step("watch for events", watch_for(&events, control, CONTROL))?;
+    let mut networks = step("look at the network", Networks::new())?;
+    let (filter, proc_masks) = (seccomp::compile(), Masks::detect());
+    if standing == Standing::Root && wait_for_events(&events, Some(Duration::ZERO)) == Ok(Vec::new()) {
+        // The caller still reads its command line. Without one ahead the first sandbox makes its own, and says why it cannot.
+        let _ = networks.make_spare();
+    }
     Ok(Launcher {
         events,
         owner,
         standing,
         cgroups,
         skeletons,
-        networks: step("look at the network", Networks::new())?,
-        filter: seccomp::compile(),
-        proc_masks: Masks::detect(),
+        networks,
+        filter,
+        proc_masks,
         cpus,
         host: None,
         garbage: true,
@@ -154,18 +163,6 @@ fn prepare(control: &OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> Result<La
         next: 1,
         only_keeps: false,
     })
-}
-
-fn watch_for(events: &OwnedFd, what: impl AsFd, number: u64) -> io::Result<()> {
-    Ok(epoll::add(events, what, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?)
-}
-
-/// The numbers of what happened, within a time or whenever it comes.
-fn wait_for_events(events: &OwnedFd, wait: Option<Duration>) -> rustix::io::Result<Vec<u64>> {
-    let mut space = [MaybeUninit::<epoll::Event>::uninit(); 32];
-    let timeout = wait.map(|wait| Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() });
-    let (happened, _) = epoll::wait(events, &mut space, timeout.as_ref())?;
-    Ok(happened.iter().map(|event| event.data.u64()).collect())
 }
 
 impl Launcher {
@@ -295,6 +292,8 @@ impl Launcher {
                 return self.give_up(number, failure, pending.reply);
             }
         };
+        // The zygote, which may be about to start a command, may want this CPU; the checks can wait for that.
+        sys::let_others_go_first();
         let host = self.host.get_or_insert_with(HostNamespaces::own);
         let settings = live.settings(self.standing);
         let (present, zygote) = checks::present(live.pid, host, &live.groups, &settings, &report);
@@ -331,15 +330,17 @@ impl Launcher {
         let found = self.sandboxes.iter_mut().find(|(_, live)| live.id == id);
         let Some((&number, live)) = found else {
             if let Some(reply) = reply {
-                let _ = wire::send(reply, &Answer::Destroyed(None), &[]);
+                let _ = wire::send(reply, &Answer::Destroyed, &[]);
             }
             return;
         };
         live.destroy = true;
-        live.ending.extend(reply);
         end(live);
-        // While the kernel ends the processes, there is time to read what it counted.
-        live.counted = Some(live.count());
+        // While the kernel ends the processes, there is time to read what it counted, and for the caller to use it.
+        if let Some(reply) = reply {
+            let _ = wire::send(&reply, &Answer::Counted(live.count()), &[]);
+            live.ending.push(reply);
+        }
         self.finish_if_over(number);
     }
 
@@ -366,7 +367,7 @@ impl Launcher {
             }
             // The kernel takes its time to let go of files and mounts that nobody can reach any more.
             for reply in &live.ending {
-                let _ = wire::send(reply, &Answer::Destroyed(live.counted), &[]);
+                let _ = wire::send(reply, &Answer::Destroyed, &[]);
             }
         }
     }

@@ -114,10 +114,10 @@ pub(crate) enum Answer {
         group: String,
         present: Vec<Layer>,
     },
-    /// What was counted so far.
+    /// What was counted so far. Comes before `Destroyed` where there is something to destroy.
     Counted(Counted),
-    /// What was counted until the end, if there was something to end.
-    Destroyed(Option<Counted>),
+    /// Nothing is left.
+    Destroyed,
     /// It was done.
     Done,
     /// A limit that is watched was passed.

@@ -138,7 +138,8 @@ impl Skeletons {
     pub(crate) fn begin(&mut self) -> io::Result<()> {
         let skeleton = self.place_for(Needs::usual())?;
         let (here, there) = wire::message_pair()?;
-        match sys::fork_with(0)? {
+        // It must not hold up the caller, who reads the command line meanwhile and gives the first order.
+        match sys::fork_aside()? {
             Forked::Child => {
                 let _ = sys::die_with_parent();
                 if assemble(&skeleton, &HostImage::detect(), self.standing).is_ok() {
@@ -146,8 +147,7 @@ impl Skeletons {
                 }
                 sys::exit_now(0)
             }
-            Forked::Parent { pid, .. } => {
-                sys::send_elsewhere(pid);
+            Forked::Parent { .. } => {
                 self.begun = Some((skeleton, here));
                 Ok(())
             }

@@ -67,6 +67,7 @@ impl NativeBackend {
             as_root: plan.as_caller && caller_is_root_outside(),
             made: None,
             created: None,
+            ending: None,
         };
         self.held().insert(id, held);
         glovebox_core::Backend::ready(self, id).await

@@ -288,7 +288,6 @@ impl Launcher {
             zygote: None,
             destroy: false,
             living: Some(Kept { folder, _lock: lock, door, record, ended: None, disk, due: Instant::now() }),
-            counted: None,
         };
         live.zygote = zygote.and_then(|zygote| super::handle_on(zygote, &live));
         self.register(live);

@@ -40,8 +40,6 @@ pub(super) struct Live {
     pub(super) destroy: bool,
     /// What belongs to a living sandbox only.
     pub(super) living: Option<Kept>,
-    /// What was counted when the end was asked for.
-    pub(super) counted: Option<Counted>,
 }
 
 /// What is needed until the guest has reported.

@@ -86,7 +86,6 @@ impl Launcher {
             exited: false,
             ending: Vec::new(),
             destroy: false,
-            counted: None,
             zygote: None,
         };
         Ok((live, report, watch))

@@ -13,7 +13,7 @@ use std::{
 use rustix::process::Pid;
 use tokio::io::{Interest, unix::AsyncFd};
 
-pub(crate) use cpus::{allow_all_cpus, send_elsewhere};
+pub(crate) use cpus::{allow_all_cpus, fork_aside, give_way, let_others_go_first, schedule_as_usual, send_elsewhere};
 pub(crate) use memory::{clean_slate, set_name};
 
 /// Which side of a fork this is.
@@ -291,15 +291,6 @@ pub(crate) fn ignore_group_signals() {
 pub(crate) fn wait_for_children_again() {
     // SAFETY: the default disposition installs no handler.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
-}
-
-/// Takes the ordinary scheduling policy. Control groups refuse real-time processes, and a sandbox has no claim to the
-/// caller's priority.
-pub(crate) fn schedule_as_usual() -> io::Result<()> {
-    let priority: c_int = 0;
-    // SAFETY: the kernel reads one number, which is all that its structure holds. The C library's call is not used: musl
-    // has none that works.
-    check(unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_OTHER, &raw const priority) })
 }
 
 /// Sends a signal to this process when its parent ends.
