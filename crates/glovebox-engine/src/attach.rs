@@ -238,12 +238,17 @@ pub(crate) async fn signal(channel: &Channel, run: RunId, number: i32, reason: E
 
 /// Ends a run whose start nobody waits for any more: whoever asked for it would never learn its id.
 pub(crate) struct EndUnheard<'a> {
-    pub(crate) channel: &'a Channel,
-    pub(crate) run: RunId,
-    pub(crate) heard: bool,
+    channel: &'a Channel,
+    run: RunId,
+    heard: bool,
 }
 
-impl EndUnheard<'_> {
+impl<'a> EndUnheard<'a> {
+    /// A run that is about to start.
+    pub(crate) fn new(channel: &'a Channel, run: RunId) -> Self {
+        EndUnheard { channel, run, heard: false }
+    }
+
     /// The start was waited for.
     pub(crate) fn heard(mut self) {
         self.heard = true;

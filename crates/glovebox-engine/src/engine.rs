@@ -243,7 +243,7 @@ impl Sandbox {
         let entry = self.engine.enter(self.place.id, &request, lasts);
         let (command, input) = first.as_ref().map_or((&request, &stdin), |first| (first, &Stdin::Empty));
         let known = Known { run: entry.run, note: entry.if_lost.as_ref() };
-        let unheard = EndUnheard { channel: &self.place.channel, run: entry.run, heard: false };
+        let unheard = EndUnheard::new(&self.place.channel, entry.run);
         let begun = begin::begin(&self.place.channel, &self.engine.environment, command, input, known).await;
         unheard.heard();
         match begun {

@@ -138,6 +138,15 @@ impl Line {
         }
     }
 
+    /// Lets go of the stream, which tells the guest that the end was heard.
+    pub(crate) async fn close(mut self) {
+        if let Some((_, feeding)) = self.feeding.take() {
+            feeding.abort();
+            // It is over once it has been dropped, with its half of the stream.
+            let _ = feeding.await;
+        }
+    }
+
     fn count(&mut self, frame: &Frame) -> Result<()> {
         let [stdout, stderr] = match frame.kind {
             FrameKind::Stdout => [frame.payload.len() as u64, 0],

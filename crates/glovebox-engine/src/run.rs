@@ -35,7 +35,7 @@ use tokio::{
 use crate::{
     Event, RunRequest, Stdin, TerminalSize,
     artifacts::{self, Query},
-    attach,
+    attach::{self, EndUnheard},
     begin::{self, Begun, Known},
     caller::{Caller, Orders},
     channel::Channel,
@@ -348,7 +348,9 @@ impl Driver {
         if let Some((stdin, sizes)) = self.input.take() {
             line.feed(stdin, sizes);
         }
-        self.command.follow(&self.place, &mut line, &mut watched, caller).await
+        let followed = self.command.follow(&self.place, &mut line, &mut watched, caller).await;
+        line.close().await;
+        followed
     }
 
     /// Writes down how the compile step went.
@@ -365,10 +367,12 @@ impl Driver {
         let (stdin, sizes) = self.input.take().unwrap_or_else(|| (Stdin::Empty, mpsc::unbounded_channel().1));
         let starting = async {
             let fetched = compiling.fetch(&self.engine, &self.place.channel, &self.asked.secrets()).await?;
+            let unheard = EndUnheard::new(&self.place.channel, self.entry.run);
             let known = Known { run: self.entry.run, note: self.entry.if_lost.as_ref() };
             let environment = self.engine.environment();
-            let begun = begin::begin(&self.place.channel, environment, &self.request, &stdin, known).await?;
-            Ok::<_, Error>((begun, fetched))
+            let begun = begin::begin(&self.place.channel, environment, &self.request, &stdin, known).await;
+            unheard.heard();
+            Ok::<_, Error>((begun?, fetched))
         };
         let (begun, fetched) = tokio::select! {
             begun = starting => begun?,

@@ -40,8 +40,9 @@ pub mod bound {
     pub const STREAMS: u32 = 4096;
     /// Bytes under way on one stream.
     pub const STREAM_WINDOW: u32 = 256 * 1024;
-    /// Bytes under way on the connection.
-    pub const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
+    /// Bytes under way on the connection: as many as all its streams may have, so that no number of readers that stand still
+    /// holds up the others.
+    pub const CONNECTION_WINDOW: u32 = STREAMS * STREAM_WINDOW;
     /// Bytes of one HTTP/2 frame.
     pub const FRAME: u32 = 128 * 1024;
     /// Bytes of all headers of a request.
