@@ -209,7 +209,7 @@ async fn list(channel: &Channel) -> Result<Vec<KnownRun>> {
     loop {
         match receiving.next().await? {
             Some(frame) if frame.kind == FrameKind::RunInfo && runs.len() < MOST_RUNS => {
-                runs.extend(known_run(read(&frame)?));
+                runs.push(known_run(read(&frame)?).ok_or_else(|| unexpected(&frame))?);
             }
             Some(frame) if frame.kind == FrameKind::Done => return Ok(runs),
             Some(frame) => return Err(unexpected(&frame)),
