@@ -55,7 +55,12 @@ pub struct RunEnd {
 impl Sandbox {
     /// The runs under way in this sandbox, and those that ended without anybody to hear it.
     pub async fn runs(&self) -> Result<Vec<KnownRun>> {
-        self.place.channel.judge(in_time(list(&self.place.channel)).await)
+        let channel = &self.place.channel;
+        channel.judge(match in_time(list(channel)).await {
+            // The connection may have been lost since it was last used.
+            Err(error) if error.code == ErrorCode::SandboxLost => in_time(list(channel)).await,
+            other => other,
+        })
     }
 
     /// Attaches to a run of this sandbox: first what is still there of what it wrote, then the rest as it comes, then the

@@ -302,6 +302,11 @@ impl Guard {
         Guard { backend, id, ended: OnceLock::new(), living: true, _slot: slot }
     }
 
+    /// Whether the sandbox outlives those who use it.
+    pub(crate) fn is_living(&self) -> bool {
+        self.living
+    }
+
     /// Connects to the sandbox's guest, or ends the sandbox.
     async fn connect(self: &Arc<Self>, connecting: impl Future<Output = Result<Channel>>) -> Result<Channel> {
         match connecting.await {

@@ -217,7 +217,10 @@ pub(crate) fn drive(mut driver: Driver, before: Before, line: Line, stdin: Stdin
         Lifetime::Stays(guard) => (None, Some(guard)),
     };
     let caller = Caller { events, orders: Orders { cancelled, detaches: ends.is_none() } };
+    // A living sandbox is not ended by the end of its users, but what is held of it is needed until the run is recorded.
+    let held = guard.clone().filter(|guard| guard.is_living());
     tokio::spawn(async move {
+        let _held = held;
         let result = driver.drive(before, line, caller, ends).await;
         let _ = finished.send(judge.judge(result));
     });

@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod attacks;
+mod clients;
 mod compatibility;
 mod compile;
 mod errors;
@@ -60,6 +61,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         network::CASES,
         library::CASES,
         runs::CASES,
+        clients::CASES,
         liars::CASES,
         attacks::CASES,
     ]
