@@ -55,7 +55,12 @@ pub struct RunEnd {
 impl Sandbox {
     /// The runs under way in this sandbox, and those that ended without anybody to hear it.
     pub async fn runs(&self) -> Result<Vec<KnownRun>> {
-        self.place.channel.judge(in_time(list(&self.place.channel)).await)
+        let channel = &self.place.channel;
+        channel.judge(match in_time(list(channel)).await {
+            // The connection may have been lost since it was last used.
+            Err(error) if error.code == ErrorCode::SandboxLost => in_time(list(channel)).await,
+            other => other,
+        })
     }
 
     /// Attaches to a run of this sandbox: first what is still there of what it wrote, then the rest as it comes, then the
@@ -209,7 +214,7 @@ async fn list(channel: &Channel) -> Result<Vec<KnownRun>> {
     loop {
         match receiving.next().await? {
             Some(frame) if frame.kind == FrameKind::RunInfo && runs.len() < MOST_RUNS => {
-                runs.extend(known_run(read(&frame)?));
+                runs.push(known_run(read(&frame)?).ok_or_else(|| unexpected(&frame))?);
             }
             Some(frame) if frame.kind == FrameKind::Done => return Ok(runs),
             Some(frame) => return Err(unexpected(&frame)),
@@ -238,12 +243,17 @@ pub(crate) async fn signal(channel: &Channel, run: RunId, number: i32, reason: E
 
 /// Ends a run whose start nobody waits for any more: whoever asked for it would never learn its id.
 pub(crate) struct EndUnheard<'a> {
-    pub(crate) channel: &'a Channel,
-    pub(crate) run: RunId,
-    pub(crate) heard: bool,
+    channel: &'a Channel,
+    run: RunId,
+    heard: bool,
 }
 
-impl EndUnheard<'_> {
+impl<'a> EndUnheard<'a> {
+    /// A run that is about to start.
+    pub(crate) fn new(channel: &'a Channel, run: RunId) -> Self {
+        EndUnheard { channel, run, heard: false }
+    }
+
     /// The start was waited for.
     pub(crate) fn heard(mut self) {
         self.heard = true;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use glovebox_core::{Command, Error, ErrorCode, GivenFile, Result, RunId, RunResult, Secret};
-use glovebox_proto::{Frame, FrameKind, StartFailed, StartRun, Started, bound, path};
+use glovebox_proto::{Frame, FrameKind, Role, StartFailed, StartRun, Started, bound, path};
 use jiff::Timestamp;
 use prost::Message;
 use tokio::time::Instant;
@@ -12,8 +12,10 @@ use zeroize::Zeroize;
 
 use crate::{
     RunRequest, Stdin, artifacts,
-    channel::{Channel, Opening, Receiving, Sending, in_time, read, unexpected},
-    input, result,
+    channel::{Channel, Receiving, Sending, ask, in_time, read, unexpected},
+    input,
+    line::{self, Opened},
+    result,
 };
 
 /// Arguments and environment together; the guest's zygote takes twice as much.
@@ -58,7 +60,6 @@ async fn try_begin(
 ) -> Result<Begun> {
     artifacts::check_globs(&request.artifacts)?;
     let given = input::put_files(channel, &request.files).await?;
-    let (sending, opening) = channel.request(path::RUN).await?;
     let limits = &request.spec.limits;
     let mut start = StartRun {
         argv: request.command.argv.clone(),
@@ -80,22 +81,36 @@ async fn try_begin(
     }
     let message = Frame::message(FrameKind::Start, &start);
     start.env.zeroize();
-    let living = known.note.is_some();
-    let starting = start_command(sending, opening, message, given, &request.command);
-    // A fresh sandbox may still be in the making, and its guest has met nobody hostile yet.
-    if living { in_time(starting).await } else { starting.await }
+    let starting = start_command(channel, message.clone(), &request.command);
+    if known.note.is_none() {
+        // A fresh sandbox may still be in the making, and its guest has met nobody hostile yet.
+        return Ok(Begun { given, ..starting.await? });
+    }
+    let begun = match in_time(starting).await {
+        Err(error) if error.code == ErrorCode::SandboxLost => {
+            start_again(channel, known.run, message, &request.command).await
+        }
+        other => other,
+    };
+    Ok(Begun { given, ..begun? })
+}
+
+/// Starts a command whose start was cut short, perhaps after it was heard. The guest ends a run whose start it could not
+/// tell, so at most one goes on.
+async fn start_again(channel: &Channel, run: RunId, message: Bytes, command: &Command) -> Result<Begun> {
+    match in_time(line::attach(channel, run, [0, 0], Role::Owner)).await {
+        Ok(Opened { sending, receiving, .. }) => {
+            Ok(Begun { sending, receiving, given: Vec::new(), started: Instant::now(), started_at: Timestamp::now() })
+        }
+        Err(error) if error.code == ErrorCode::RunNotFound => in_time(start_command(channel, message, command)).await,
+        Err(error) => Err(error),
+    }
 }
 
 /// Sends a command to be started, and waits until it is.
-async fn start_command(
-    mut sending: Sending,
-    opening: Opening,
-    message: Bytes,
-    given: Vec<GivenFile>,
-    command: &Command,
-) -> Result<Begun> {
-    sending.send(message).await?;
-    let mut receiving = opening.answer().await?;
+async fn start_command(channel: &Channel, message: Bytes, command: &Command) -> Result<Begun> {
+    let (mut sending, opening) = channel.request(path::RUN).await?;
+    let mut receiving = ask(&mut sending, opening, message).await?;
     let mut started = None;
     let mut answer = receiving.next().await?;
     if answer.as_ref().is_some_and(|frame| frame.kind == FrameKind::Starting) {
@@ -106,7 +121,7 @@ async fn start_command(
         Some(frame) if frame.kind == FrameKind::Started => {
             read::<Started>(&frame)?;
             let (started, started_at) = started.ok_or_else(|| unexpected(&frame))?;
-            Ok(Begun { sending, receiving, given, started, started_at })
+            Ok(Begun { sending, receiving, given: Vec::new(), started, started_at })
         }
         Some(frame) if frame.kind == FrameKind::StartFailed => {
             let mut error = start_error(&read(&frame)?, command);

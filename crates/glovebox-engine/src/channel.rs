@@ -163,6 +163,13 @@ impl Opening {
     }
 }
 
+/// Asks something of the guest, and waits for the answer to begin. Where the question cannot be sent, the answer says why.
+pub(crate) async fn ask(sending: &mut Sending, opening: Opening, question: Bytes) -> Result<Receiving> {
+    let sent = sending.send(question).await;
+    let receiving = opening.answer().await?;
+    sent.map(|()| receiving)
+}
+
 /// The sending half of a stream.
 pub(crate) struct Sending(SendStream<Bytes>);
 

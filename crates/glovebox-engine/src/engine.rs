@@ -243,7 +243,7 @@ impl Sandbox {
         let entry = self.engine.enter(self.place.id, &request, lasts);
         let (command, input) = first.as_ref().map_or((&request, &stdin), |first| (first, &Stdin::Empty));
         let known = Known { run: entry.run, note: entry.if_lost.as_ref() };
-        let unheard = EndUnheard { channel: &self.place.channel, run: entry.run, heard: false };
+        let unheard = EndUnheard::new(&self.place.channel, entry.run);
         let begin = begin::begin(&self.place.channel, &self.engine.environment, command, input, known);
         // What ran here before may keep a command from starting, so the clock does not wait for that.
         let begun = match tokio::time::timeout(request.spec.limits.timeout, begin).await {
@@ -307,6 +307,11 @@ impl Guard {
     /// Holds on to a living sandbox.
     pub(crate) fn living(backend: Arc<dyn Backend>, id: SandboxId, slot: Slot) -> Self {
         Guard { backend, id, ended: OnceLock::new(), living: true, _slot: slot }
+    }
+
+    /// Whether the sandbox outlives those who use it.
+    pub(crate) fn is_living(&self) -> bool {
+        self.living
     }
 
     /// Connects to the sandbox's guest, or ends the sandbox.

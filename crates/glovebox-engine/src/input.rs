@@ -13,7 +13,7 @@ use glovebox_proto::{EndReason, FileEntry, FileKind, Frame, FrameKind, Signal, S
 
 use crate::{
     FileContent, InputFile,
-    channel::{Channel, Sending, read, unexpected},
+    channel::{Channel, Sending, ask, read, unexpected},
 };
 
 /// Copies files into a sandbox. Says which regular files below `/workspace` it was given.
@@ -149,9 +149,8 @@ fn nanoseconds(time: SystemTime) -> i64 {
 pub(crate) async fn signal(channel: &Channel, run: RunId, number: i32, reason: EndReason) -> Result<bool> {
     let (mut sending, opening) = channel.request(path::SIGNAL).await?;
     let order = Signal { number, run: run.to_string(), reason: reason.into() };
-    sending.send(Frame::message(FrameKind::Signal, &order)).await?;
-    sending.end()?;
-    match opening.answer().await?.next().await? {
+    let mut receiving = ask(&mut sending, opening, Frame::message(FrameKind::Signal, &order)).await?;
+    match receiving.next().await? {
         Some(frame) if frame.kind == FrameKind::Done => Ok(true),
         Some(frame) if frame.kind == FrameKind::NoRun => Ok(false),
         Some(frame) => Err(unexpected(&frame)),

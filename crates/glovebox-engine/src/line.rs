@@ -10,7 +10,7 @@ use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::{
     Stdin, TerminalSize,
-    channel::{Channel, Receiving, Sending, read, unexpected},
+    channel::{Channel, Receiving, Sending, ask, read, unexpected},
 };
 
 /// How often a stream is opened again without hearing anything on it.
@@ -50,8 +50,7 @@ pub(crate) async fn attach(channel: &Channel, run: RunId, known: [u64; 2], role:
     let (mut sending, opening) = channel.request(path::ATTACH).await?;
     let [stdout_from, stderr_from] = known;
     let order = Attach { run: run.to_string(), stdout_from, stderr_from, role: role.into() };
-    sending.send(Frame::message(FrameKind::Attach, &order)).await?;
-    let mut receiving = opening.answer().await?;
+    let mut receiving = ask(&mut sending, opening, Frame::message(FrameKind::Attach, &order)).await?;
     match receiving.next().await? {
         Some(frame) if frame.kind == FrameKind::Attached => Ok(Opened { sending, receiving, attached: read(&frame)? }),
         Some(frame) if frame.kind == FrameKind::NoRun => Err(not_known(run)),
@@ -135,6 +134,15 @@ impl Line {
             self.in_vain += 1;
             let (channel, run, known, role) = (self.channel.clone(), self.run, self.known, self.role);
             self.opening = Some(Box::pin(async move { attach(&channel, run, known, role).await }));
+        }
+    }
+
+    /// Lets go of the stream, which tells the guest that the end was heard.
+    pub(crate) async fn close(mut self) {
+        if let Some((_, feeding)) = self.feeding.take() {
+            feeding.abort();
+            // It is over once it has been dropped, with its half of the stream.
+            let _ = feeding.await;
         }
     }
 

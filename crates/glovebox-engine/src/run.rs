@@ -35,7 +35,7 @@ use tokio::{
 use crate::{
     Event, RunRequest, Stdin, TerminalSize,
     artifacts::{self, Query},
-    attach,
+    attach::{self, EndUnheard},
     begin::{self, Begun, Known},
     caller::{Caller, Orders},
     channel::Channel,
@@ -195,7 +195,10 @@ pub(crate) fn drive(mut driver: Driver, before: Before, line: Line, stdin: Stdin
         Lifetime::Stays(guard) => (None, Some(guard)),
     };
     let caller = Caller { events, orders: Orders { cancelled, detaches: ends.is_none() } };
+    // A living sandbox is not ended by the end of its users, but what is held of it is needed until the run is recorded.
+    let held = guard.clone().filter(|guard| guard.is_living());
     tokio::spawn(async move {
+        let _held = held;
         let result = driver.drive(before, line, caller, ends).await;
         let _ = finished.send(judge.judge(result));
     });
@@ -353,7 +356,9 @@ impl Driver {
         if let Some((stdin, sizes)) = self.input.take() {
             line.feed(stdin, sizes);
         }
-        self.command.follow(&self.place, &mut line, &mut watched, caller).await
+        let followed = self.command.follow(&self.place, &mut line, &mut watched, caller).await;
+        line.close().await;
+        followed
     }
 
     /// Writes down how the compile step went.
@@ -370,10 +375,12 @@ impl Driver {
         let (stdin, sizes) = self.input.take().unwrap_or_else(|| (Stdin::Empty, mpsc::unbounded_channel().1));
         let starting = async {
             let fetched = compiling.fetch(&self.engine, &self.place.channel, &self.asked.secrets()).await?;
+            let unheard = EndUnheard::new(&self.place.channel, self.entry.run);
             let known = Known { run: self.entry.run, note: self.entry.if_lost.as_ref() };
             let environment = self.engine.environment();
-            let begun = begin::begin(&self.place.channel, environment, &self.request, &stdin, known).await?;
-            Ok::<_, Error>((begun, fetched))
+            let begun = begin::begin(&self.place.channel, environment, &self.request, &stdin, known).await;
+            unheard.heard();
+            Ok::<_, Error>((begun?, fetched))
         };
         let (begun, fetched) = tokio::select! {
             begun = starting => begun?,

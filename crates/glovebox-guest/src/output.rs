@@ -7,10 +7,16 @@ use std::{cell::RefCell, collections::VecDeque, rc::Rc};
 
 use bytes::Bytes;
 use glovebox_proto::{Frame, FrameKind, Gap, Role, bound};
-use tokio::sync::Notify;
+use tokio::{
+    sync::Notify,
+    time::{Duration, Instant},
+};
 
 /// What a held frame takes beside its bytes; without it, many small ones would take far more than the bound.
 const OVERHEAD: usize = 128;
+
+/// How long a command waits for an owner whose connection broke to connect again.
+const RETURN: Duration = Duration::from_secs(1);
 
 /// Standard output and standard error.
 const STREAMS: [FrameKind; 2] = [FrameKind::Stdout, FrameKind::Stderr];
@@ -62,6 +68,8 @@ impl Chunk {
 
 struct Owner {
     reader: u64,
+    /// Since when its connection is broken. It may come again.
+    lost: Option<Instant>,
     /// The next chunk that it gets.
     next: u64,
     /// What the chunks that it has not got yet take.
@@ -75,11 +83,34 @@ impl Output {
         Rc::new(output)
     }
 
-    /// Waits until there is room for more: an owner that is slow is waited for.
+    /// Waits until there is room for more: an owner that is slow is waited for, and one that was lost for a while.
     pub(crate) async fn room(&self) {
-        let full = || self.state.borrow().owner.as_ref().is_some_and(|owner| owner.waiting >= bound::OUTPUT);
-        while full() {
-            self.room.notified().await;
+        loop {
+            let full = self
+                .state
+                .borrow()
+                .owner
+                .as_ref()
+                .filter(|owner| owner.waiting >= bound::WAITING)
+                .map(|owner| owner.lost);
+            match full {
+                None => return,
+                Some(None) => self.room.notified().await,
+                Some(Some(lost)) => {
+                    if tokio::time::timeout_at(lost + RETURN, self.room.notified()).await.is_err() {
+                        self.give_up(lost);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits no more for an owner that was lost.
+    fn give_up(&self, lost: Instant) {
+        let mut state = self.state.borrow_mut();
+        if state.owner.as_ref().is_some_and(|owner| owner.lost == Some(lost)) {
+            state.owner = None;
+            state.trim();
         }
     }
 
@@ -123,7 +154,7 @@ impl Output {
 
     /// Whether there is an owner.
     pub(crate) fn is_owned(&self) -> bool {
-        self.state.borrow().owner.is_some()
+        self.state.borrow().owner.as_ref().is_some_and(|owner| owner.lost.is_none())
     }
 
     /// A reader who knows so many bytes of each stream already.
@@ -133,12 +164,12 @@ impl Output {
         let reader = Reader { output: self.clone(), id: state.readers, next: state.first, known };
         let owns = match role {
             Role::Watcher => false,
-            Role::OwnerIfFree => state.owner.is_none(),
+            Role::OwnerIfFree => state.owner.as_ref().is_none_or(|owner| owner.lost.is_some()),
             Role::Owner => true,
         };
         if owns {
             let waiting = state.held;
-            state.owner = Some(Owner { reader: reader.id, next: state.first, waiting });
+            state.owner = Some(Owner { reader: reader.id, lost: None, next: state.first, waiting });
         }
         drop(state);
         self.room.notify_one();
@@ -236,15 +267,25 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
-    fn drop(&mut self) {
+impl Reader {
+    /// Reads no more. The command does not wait for this reader to come again.
+    pub(crate) fn leave(self) {
         if self.is_owner() {
-            let mut state = self.output.state.borrow_mut();
-            state.owner = None;
-            state.trim();
-            drop(state);
-            self.output.room.notify_one();
+            self.output.state.borrow_mut().owner = None;
         }
+    }
+}
+
+impl Drop for Reader {
+    /// A reader that is lost may come again, unless it said that it leaves.
+    fn drop(&mut self) {
+        let mut state = self.output.state.borrow_mut();
+        if let Some(owner) = state.owner.as_mut().filter(|owner| owner.reader == self.id) {
+            owner.lost = Some(Instant::now());
+        }
+        state.trim();
+        drop(state);
+        self.output.room.notify_one();
     }
 }
 
@@ -281,14 +322,14 @@ mod tests {
     #[test]
     fn without_an_owner_the_oldest_is_lost_and_said_to_be() {
         let output = Output::new(true);
-        for _ in 0..10 {
+        for _ in 0..20 {
             push(&output, FrameKind::Stdout, 60 * KIB);
             push(&output, FrameKind::Stderr, KIB);
         }
         assert!(output.held() <= bound::OUTPUT);
         let (got, gone) = read(&mut output.reader([0, 0], Role::Watcher));
-        assert_eq!([got[0] + gone[0], got[1] + gone[1]], [600 * KIB as u64, 10 * KIB as u64]);
-        assert!(gone[0] > 0 && got[0] >= 180 * KIB as u64, "{got:?} {gone:?}");
+        assert_eq!([got[0] + gone[0], got[1] + gone[1]], [1200 * KIB as u64, 20 * KIB as u64]);
+        assert!(gone[0] > 0 && got[0] >= 400 * KIB as u64, "{got:?} {gone:?}");
     }
 
     #[test]
@@ -297,13 +338,13 @@ mod tests {
         let mut owner = output.reader([0, 0], Role::OwnerIfFree);
         let mut second = output.reader([0, 0], Role::OwnerIfFree);
         assert!(owner.is_owner() && !second.is_owner());
-        for _ in 0..5 {
+        for _ in 0..10 {
             push(&output, FrameKind::Stdout, 100 * KIB);
         }
-        assert_eq!(read(&mut owner), ([500 * KIB as u64, 0], [0, 0]));
+        assert_eq!(read(&mut owner), ([1000 * KIB as u64, 0], [0, 0]));
         assert!(output.held() <= bound::OUTPUT);
-        assert_eq!(read(&mut second), ([200 * KIB as u64, 0], [300 * KIB as u64, 0]));
-        assert_eq!(read(&mut output.reader([450 * KIB as u64, 0], Role::Watcher)), ([50 * KIB as u64, 0], [0, 0]));
+        assert_eq!(read(&mut second), ([500 * KIB as u64, 0], [500 * KIB as u64, 0]));
+        assert_eq!(read(&mut output.reader([950 * KIB as u64, 0], Role::Watcher)), ([50 * KIB as u64, 0], [0, 0]));
     }
 
     #[test]
@@ -324,10 +365,45 @@ mod tests {
         assert!(new.is_owner() && !old.is_owner());
         drop(old.take());
         assert_eq!(read(&mut new), ([300 * KIB as u64, 0], [0, 0]));
-        drop(old);
+        old.leave();
         assert!(output.is_owned());
-        drop(new);
+        new.leave();
         assert!(!output.is_owned());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_waits_a_while_for_an_owner_that_was_lost_and_not_for_one_that_left() {
+        let output = Output::new(true);
+        for (leaves, waits) in [(false, RETURN), (true, Duration::ZERO)] {
+            let owner = output.reader([0, 0], Role::Owner);
+            push(&output, FrameKind::Stdout, bound::WAITING);
+            if leaves {
+                owner.leave()
+            } else {
+                drop(owner)
+            }
+            assert!(!output.is_owned());
+            let start = Instant::now();
+            output.room().await;
+            assert_eq!(start.elapsed(), waits);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_owner_that_comes_again_in_time_has_missed_nothing() {
+        let output = Output::new(true);
+        let mut owner = output.reader([0, 0], Role::Owner);
+        push(&output, FrameKind::Stdout, 4 * bound::CHUNK);
+        // What was taken is under way, and nothing says that it arrived.
+        while owner.take().is_some() {}
+        push(&output, FrameKind::Stdout, bound::WAITING);
+        drop(owner);
+        let again = async {
+            tokio::time::sleep(RETURN / 2).await;
+            read(&mut output.reader([0, 0], Role::Owner))
+        };
+        let (got, ()) = tokio::join!(again, output.room());
+        assert_eq!(got, ([(4 * bound::CHUNK + bound::WAITING) as u64, 0], [0, 0]));
     }
 
     #[test]

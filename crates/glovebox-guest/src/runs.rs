@@ -25,7 +25,7 @@ use crate::{
 const KILL_PASSES: usize = 1000;
 
 /// Bytes of output that are held of all runs together that are over.
-const MOST_ENDED_OUTPUT: usize = 16 * bound::OUTPUT;
+const MOST_ENDED_OUTPUT: usize = 8 * bound::OUTPUT;
 
 /// One run.
 pub(crate) struct Run {
@@ -124,31 +124,29 @@ pub(crate) async fn follow(
     frames: Frames,
     mut out: SendStream<Bytes>,
 ) -> io::Result<()> {
-    let mut left = None;
     let hearing = run.input.hear(frames);
-    let telling = async {
-        while let Some(frame) = reader.next().await {
-            stream::send(&mut out, frame).await?;
-        }
-        let exited = run.ended.get().unwrap_or_default();
-        stream::send(&mut out, Frame::message(FrameKind::Exited, &exited)).await?;
-        stream::end(&mut out)
-    };
     tokio::pin!(hearing);
+    let mut left = None;
     {
+        let telling = tell(run, &mut reader, &mut out);
         tokio::pin!(telling);
         tokio::select! {
             biased;
             told = &mut telling => told?,
-            // A reader that went away before it heard the end has not heard it; the run goes on.
-            ended = &mut hearing => match ended {
-                Left::Released | Left::Lost => return Ok(()),
-                Left::Closed => {
-                    left = Some(Left::Closed);
+            ended = &mut hearing => {
+                left = Some(ended);
+                // One that has nothing more to say still listens. One that went away has not heard the end; the run goes on.
+                if ended == Left::Closed {
                     telling.await?;
                 }
-            },
+            }
         }
+    }
+    if matches!(left, Some(Left::Released | Left::Lost)) {
+        if left == Some(Left::Released) {
+            reader.leave();
+        }
+        return Ok(());
     }
     // The end was sent. That it arrived is known when the host lets go of the stream, and not when the connection breaks.
     let left = match left {
@@ -159,6 +157,16 @@ pub(crate) async fn follow(
         guest.runs.forget(run);
     }
     Ok(())
+}
+
+/// Tells a reader what a run wrote, and how it ended.
+async fn tell(run: &Run, reader: &mut Reader, out: &mut SendStream<Bytes>) -> io::Result<()> {
+    while let Some(frame) = reader.next().await {
+        stream::send(out, frame).await?;
+    }
+    let exited = run.ended.get().unwrap_or_default();
+    stream::send(out, Frame::message(FrameKind::Exited, &exited)).await?;
+    stream::end(out)
 }
 
 /// Serves one who attaches to a run.

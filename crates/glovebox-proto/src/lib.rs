@@ -40,14 +40,18 @@ pub mod bound {
     pub const STREAMS: u32 = 4096;
     /// Bytes under way on one stream.
     pub const STREAM_WINDOW: u32 = 256 * 1024;
-    /// Bytes under way on the connection.
-    pub const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
+    /// Bytes under way on the connection: as many as all its streams may have, so that no number of readers that stand still
+    /// holds up the others.
+    pub const CONNECTION_WINDOW: u32 = STREAMS * STREAM_WINDOW;
     /// Bytes of one HTTP/2 frame.
     pub const FRAME: u32 = 128 * 1024;
     /// Bytes of all headers of a request.
     pub const HEADERS: u32 = 16 * 1024;
-    /// Bytes of a run's output that the guest keeps.
-    pub const OUTPUT: usize = 256 * 1024;
+    /// Bytes of a run's output that the guest keeps. More than what may be under way to a reader when its connection breaks
+    /// (a window and two chunks) and what waits for it ([`WAITING`]), so that an owner who connects again has missed nothing.
+    pub const OUTPUT: usize = 2 * STREAM_WINDOW as usize;
+    /// Bytes of output that wait for an owner before its command does.
+    pub const WAITING: usize = 2 * CHUNK;
     /// Runs that are over and whose end nobody asked for.
     pub const ENDED_RUNS: usize = 64;
     /// Bytes of a run's note.

@@ -2,18 +2,18 @@
 //!
 //! It makes no sandbox at all: the guest is a task of this process that speaks HTTP/2, or does not.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use glovebox_core::{
     Backend, ChangeRecord, ContentKeeper, Created, Evidence, Features, Found, GivenFile, GuestStream, Isolation,
-    LimitKind, LimitsInForce, Result, SandboxId, SandboxSpec,
+    LimitKind, LimitsInForce, Result, RunId, SandboxId, SandboxSpec,
 };
-use glovebox_proto::{Exited, Frame, FrameKind, RunInfo, Started, path};
+use glovebox_proto::{Frame, FrameKind, RunInfo, Started, path};
 use h2::{RecvStream, SendStream, server::SendResponse};
 use http::{Request, Response, StatusCode};
-use tokio::io::{AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 /// What a guest does in place of its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,64 +127,64 @@ async fn serve(lie: Lie, mut stream: DuplexStream) {
     if lie == Lie::Garbage {
         // Whether the host is still there when the last byte is written is not the liar's concern.
         let _ = stream.write_all(&[0xa5; 4096]).await;
+        let _ = stream.read_to_end(&mut Vec::new()).await;
         return;
     }
     let Ok(mut connection) = h2::server::handshake(stream).await else { return };
     while let Some(Ok((request, respond))) = connection.accept().await {
-        let goes_away = lie == Lie::GoesAway && request.uri().path() != path::SIGNAL;
-        let _ = answer(lie, request, respond).await;
-        if goes_away {
+        let answering = tokio::spawn(answer(lie, request, respond));
+        if lie == Lie::GoesAway {
             // What was said is sent, then the connection is cut.
-            let _ = tokio::time::timeout(std::time::Duration::from_millis(20), connection.accept()).await;
+            let _ = tokio::time::timeout(Duration::from_millis(20), connection.accept()).await;
+            answering.abort();
             return;
         }
     }
 }
 
 async fn answer(lie: Lie, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) -> Result<(), h2::Error> {
-    let status = if lie == Lie::Refusal { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::OK };
+    let (head, mut body) = request.into_parts();
+    // What the host asks for is heard out, or the host would learn of the end before it has asked.
+    let _ = body.data().await;
+    let refuses = lie == Lie::Refusal;
+    let status = if refuses { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::OK };
     let response = Response::builder().status(status).body(()).expect("a status is a valid response");
-    let mut out = respond.send_response(response, lie == Lie::Refusal)?;
-    if lie == Lie::Refusal {
-        return Ok(());
+    let mut out = respond.send_response(response, refuses)?;
+    if head.uri.path() == path::RUNS {
+        list(&mut out)?;
+    } else if !refuses {
+        for bytes in words(lie) {
+            out.send_data(bytes, false)?;
+        }
+        if lie != Lie::GoesAway {
+            out.send_data(Bytes::new(), true)?;
+        }
     }
-    if request.uri().path() == path::RUNS {
-        return list(&mut out);
-    }
-    let starting = || Frame::data(FrameKind::Starting, &[]);
-    let started = || Frame::message(FrameKind::Started, &Started { pid: 3 });
-    let say = match lie {
+    // Until the host lets go.
+    while let Some(Ok(_)) = body.data().await {}
+    Ok(())
+}
+
+/// What a guest says when it is asked to start a command.
+fn words(lie: Lie) -> Vec<Bytes> {
+    let starting = Frame::data(FrameKind::Starting, &[]);
+    let started = Frame::message(FrameKind::Started, &Started { pid: 3 });
+    match lie {
         Lie::UnknownKind => vec![Bytes::from_static(&[200, 0, 0, 0, 0])],
         Lie::WrongKind => vec![Frame::data(FrameKind::FileEnd, &[])],
         Lie::HugeFrame => vec![Bytes::from_static(&[17, 0xff, 0xff, 0xff, 0xff])],
-        Lie::CutFrame => vec![started().slice(..3)],
-        Lie::NoStarting => vec![started()],
-        Lie::BadMessage => vec![starting(), Frame::data(FrameKind::Started, &[0xff; 9])],
-        Lie::Confused => vec![starting(), started(), Frame::data(FrameKind::Query, &[])],
-        Lie::GoesAway => {
-            out.send_data(starting(), false)?;
-            out.send_data(started(), false)?;
-            // The stream must outlive this function, or its end would be told before the connection breaks.
-            std::mem::forget(out);
-            return Ok(());
-        }
-        Lie::Garbage | Lie::Refusal | Lie::EndlessList => {
-            vec![
-                starting(),
-                started(),
-                Frame::message(FrameKind::Exited, &Exited { code: Some(0), ..Exited::default() }),
-            ]
-        }
-    };
-    for bytes in say {
-        out.send_data(bytes, false)?;
+        Lie::CutFrame => vec![started.slice(..3)],
+        Lie::NoStarting => vec![started],
+        Lie::BadMessage => vec![starting, Frame::data(FrameKind::Started, &[0xff; 9])],
+        Lie::Confused => vec![starting, started, Frame::data(FrameKind::Query, &[])],
+        Lie::GoesAway => vec![starting, started],
+        Lie::Garbage | Lie::Refusal | Lie::EndlessList => Vec::new(),
     }
-    out.send_data(Bytes::new(), true)
 }
 
 /// Lists more runs than there can be, far beyond what fits a window: the host must stop it.
 fn list(out: &mut SendStream<Bytes>) -> Result<(), h2::Error> {
-    let run = Frame::message(FrameKind::RunInfo, &RunInfo { run: "run_0".into(), ..RunInfo::default() });
+    let run = Frame::message(FrameKind::RunInfo, &RunInfo { run: RunId::new().to_string(), ..RunInfo::default() });
     let many: Vec<u8> = run.iter().copied().cycle().take(run.len() * 100_000).collect();
     out.send_data(many.into(), false)?;
     out.send_data(Frame::data(FrameKind::Done, &[]), true)

@@ -9,6 +9,8 @@
 mod as_user;
 mod case;
 mod cases;
+mod client;
+mod cutting;
 mod finished;
 mod leftovers;
 mod liar;
@@ -22,6 +24,7 @@ mod world;
 pub use as_user::{UserKind, run_as};
 pub use case::{Case, Need, Proof};
 pub use cases::all;
+pub use client::run_client;
 pub use leftovers::{Leftovers, Traces};
 pub use subject::{NativeSubject, Subject};
 pub use suite::{Options, Summary, run_suite};

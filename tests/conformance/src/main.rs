@@ -5,11 +5,14 @@ use std::{
     path::PathBuf,
     process::{Command, ExitCode},
     rc::Rc,
+    time::Duration,
 };
 
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
-use glovebox_conformance::{CALLER_MARK, NativeSubject, Options, Subject, UserKind, run_as, run_suite, soak};
+use glovebox_conformance::{
+    CALLER_MARK, NativeSubject, Options, Subject, UserKind, run_as, run_client, run_suite, soak,
+};
 use glovebox_native::NativeBackend;
 
 /// Runs the conformance suite against a backend.
@@ -40,7 +43,7 @@ struct Args {
     soak: Option<Soak>,
 }
 
-/// Long tests, each with a one-line JSON summary.
+/// Long tests, each with a one-line JSON summary, and what a case starts as another process.
 #[derive(Subcommand)]
 enum Soak {
     /// Many runs, one after the other.
@@ -69,6 +72,22 @@ enum Soak {
         /// The glovebox program.
         #[arg(long)]
         glovebox: PathBuf,
+    },
+    /// Runs a line of the shell in a living sandbox, and prints the run's id and its output. For cases that kill it.
+    #[command(name = "client", hide = true)]
+    Client {
+        /// The data folder.
+        #[arg(long)]
+        data_dir: PathBuf,
+        /// The sandbox.
+        #[arg(long)]
+        sandbox: String,
+        /// The line.
+        #[arg(long)]
+        line: String,
+        /// Its time.
+        #[arg(long)]
+        timeout_ms: u64,
     },
     /// Ends the glovebox process at random moments of a short run, and looks for half a record.
     #[command(name = "soak-record")]
@@ -117,6 +136,10 @@ fn run(args: Args) -> anyhow::Result<bool> {
         match args.soak {
             Some(Soak::Runs { count }) => soak::runs(subject, count).await,
             Some(Soak::Concurrent { count, at_once }) => soak::concurrent(subject, count, at_once).await,
+            Some(Soak::Client { data_dir, sandbox, line, timeout_ms }) => {
+                let timeout = Duration::from_millis(timeout_ms);
+                run_client(&*subject, &data_dir, &sandbox, &line, timeout).await.map(|()| true)
+            }
             Some(Soak::Kill { .. } | Soak::Record { .. }) => unreachable!("handled before a backend is started"),
             None => {
                 let options = Options { filter: args.filter, json: args.json, probe: find_probe(args.probe)? };

@@ -44,6 +44,11 @@ impl World {
         &self.0.engine
     }
 
+    /// The backend under test.
+    pub fn backend(&self) -> std::sync::Arc<dyn glovebox_core::Backend> {
+        self.0.subject.backend()
+    }
+
     /// What the backend declares.
     pub fn features(&self) -> &Features {
         &self.0.features

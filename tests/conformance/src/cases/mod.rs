@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod attacks;
+mod clients;
 mod compatibility;
 mod compile;
 mod errors;
@@ -62,6 +63,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         library::CASES,
         living::CASES,
         runs::CASES,
+        clients::CASES,
         liars::CASES,
         attacks::CASES,
     ]
