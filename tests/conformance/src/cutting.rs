@@ -136,7 +136,11 @@ impl Backend for Cutting {
         self.backend.list().await
     }
 
-    async fn destroy(&self, id: SandboxId) -> Result<Option<Evidence>> {
+    async fn end(&self, id: SandboxId) -> Result<Option<Evidence>> {
+        self.backend.end(id).await
+    }
+
+    async fn destroy(&self, id: SandboxId) -> Result<()> {
         self.backend.destroy(id).await
     }
 
