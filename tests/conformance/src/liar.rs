@@ -108,8 +108,12 @@ impl Backend for Liar {
         Ok(Vec::new())
     }
 
-    async fn destroy(&self, _id: SandboxId) -> Result<Option<Evidence>> {
+    async fn end(&self, _id: SandboxId) -> Result<Option<Evidence>> {
         Ok(None)
+    }
+
+    async fn destroy(&self, _id: SandboxId) -> Result<()> {
+        Ok(())
     }
 
     fn abandon(&self, _id: SandboxId) {}
