@@ -292,7 +292,7 @@ impl Engine {
             return Ok(());
         }
         match self.backend().open(id, &record.spec).await {
-            Ok(_) => self.backend().destroy(id).await.map(drop),
+            Ok(_) => self.backend().destroy(id).await,
             // It ended by itself in between.
             Err(error) if error.code == ErrorCode::WrongState => Ok(()),
             Err(error) => Err(error),
