@@ -374,6 +374,9 @@ pub(crate) struct LogsArgs {
 /// Flags of `run`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunArgs {
+    /// Leave the sandbox as one that stays, and say its id; it ends after DURATION without use [default: 1h]
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "1h", help_heading = "The run")]
+    pub(crate) keep: Option<String>,
     /// The file to run, and the program's arguments
     #[arg(value_name = "FILE", trailing_var_arg = true, num_args = 0..)]
     pub(crate) program: Vec<OsString>,

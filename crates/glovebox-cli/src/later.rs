@@ -28,8 +28,7 @@ const VERBS: [&str; 23] = [
 ];
 
 /// Flags of later versions, without their dashes.
-const FLAGS: [&str; 10] =
-    ["allow", "check", "keep", "mode", "project", "runtime", "server", "task", "template", "volume"];
+const FLAGS: [&str; 9] = ["allow", "check", "mode", "project", "runtime", "server", "task", "template", "volume"];
 
 /// Whether a later version has this verb.
 pub(crate) fn has_verb(name: &str) -> bool {

@@ -6,16 +6,17 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use glovebox_core::{
-    Error, ErrorCode, Lifetime, Living, Result, SandboxId, SandboxName, SandboxRecord, SandboxSpec, SandboxState,
+    EndReason, Error, ErrorCode, Lifetime, Living, Result, SandboxId, SandboxName, SandboxRecord, SandboxSpec,
+    SandboxState,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::{
     Engine, Sandbox, Toolchains,
     channel::Channel,
     engine::Guard,
-    registry::{Hold, Registry},
+    registry::{Ended, Hold, Registry},
 };
 
 /// A living sandbox to make.
@@ -119,7 +120,7 @@ impl Engine {
         let id = record.sandbox;
         self.check_backend(&record)?;
         if let Some(ended) = self.registry().ended(id) {
-            return Err(Error::new(ErrorCode::WrongState, format!("the sandbox {id} is gone: {:?}", ended.reason)));
+            return Err(gone(&record, &ended));
         }
         let created = self.backend().open(id, &record.spec).await?;
         let guard = Arc::new(Guard::living(self.backend().clone(), id, None));
@@ -242,8 +243,8 @@ impl Engine {
         let hold = self.hold(id).await?;
         let record = self.registry().read(id)?;
         self.check_backend(&record)?;
-        if self.registry().ended(id).is_some() {
-            return Err(Error::new(ErrorCode::WrongState, format!("the sandbox {id} is gone")));
+        if let Some(ended) = self.registry().ended(id) {
+            return Err(gone(&record, &ended));
         }
         Ok((Arc::new(record), hold))
     }
@@ -302,6 +303,22 @@ impl Engine {
     fn registry(&self) -> Registry {
         Registry::below(self.data_dir())
     }
+}
+
+/// The error for a sandbox that ended by itself.
+fn gone(record: &SandboxRecord, ended: &Ended) -> Error {
+    let lifetime = record.spec.living.as_ref().map(|living| living.lifetime).unwrap_or_default();
+    let (why, flag) = match ended.reason {
+        EndReason::IdleTimeout => (format!("it was not used for {}", in_words(lifetime.idle)), "--idle-timeout"),
+        EndReason::MaxAge => (format!("it was made {} before", in_words(lifetime.max_age)), "--max-age"),
+    };
+    let message = format!("the sandbox {} ended by itself at {:.0}: {why}", record.sandbox, ended.at());
+    Error::new(ErrorCode::WrongState, message).hint(format!("make another one; {flag} lets it live longer"))
+}
+
+fn in_words(time: Option<std::time::Duration>) -> String {
+    let time = time.and_then(|time| SignedDuration::try_from(time).ok());
+    time.map_or_else(|| "some time".to_owned(), |time| format!("{time:#}"))
 }
 
 /// Paths of the host must mean the same wherever the sandbox is started from.

@@ -366,10 +366,12 @@ impl Backend for NativeBackend {
 
     async fn end(&self, id: SandboxId) -> Result<Option<Evidence>> {
         // Our own hold on the store must go first, or its memory would outlive the sandbox.
-        let made = self.held().get_mut(&id).and_then(|held| held.made.take());
+        let (made, living) =
+            self.held().get_mut(&id).map_or((None, false), |held| (held.made.take(), held.living.is_some()));
         let seen = made.as_ref().and_then(|made| made.look().ok());
-        if let Some(made) = made {
-            // The launcher does it too; but the sooner the kernel knows, the sooner all is over.
+        if let Some(made) = made.filter(|_| !living) {
+            // The launcher does it too; but the sooner the kernel knows, the sooner all is over. A keeper that sees its
+            // guest end by itself goes, and would not hear the order.
             let _ = pidfd_send_signal(&made.guest, Signal::KILL);
         }
         let answers = Answers::on(self.order_keeper(id, &Order::Destroy { id })?)?;

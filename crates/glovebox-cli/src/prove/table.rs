@@ -375,7 +375,7 @@ mod tests {
     }
 
     fn seen(outcome: Outcome, out: &str) -> Seen {
-        let enforcement = [("cpus".to_owned(), Enforcement::Cgroup)].into();
+        let enforcement = ["cpus", "pids"].map(|limit| (limit.to_owned(), Enforcement::Cgroup)).into();
         Seen {
             outcome,
             out: out.to_owned(),

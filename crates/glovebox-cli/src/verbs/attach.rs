@@ -10,6 +10,7 @@ use std::{
     os::unix::process::CommandExt,
     pin::pin,
     process::{Command, Stdio as HostStdio},
+    time::{Duration, Instant},
 };
 
 use glovebox_core::{Error, ErrorCode, Outcome, Result, RunId, RunResult, SandboxId};
@@ -27,6 +28,10 @@ use crate::{
     flags::Flags,
     report, stdio,
 };
+
+/// How long a follower has to write down the end of a run that it has heard of.
+const FOLLOWERS_TIME: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// The word by which this program is started to follow a run that lost its follower.
 pub(crate) const FOLLOW: &str = "__follow";
@@ -103,9 +108,16 @@ pub(crate) fn attach(globals: &Globals, args: &RunArg, flags: &Flags) -> Result<
             Named::In(sandbox, run) => {
                 let stdin = if globals.json { Stdin::Empty } else { stdio::standard_input(None)? };
                 let attaching = pin!(sandbox.attach(run, stdin));
-                match run::drive(attaching, false, globals.json, OnSignal::Leave).await? {
-                    Some(Finished { result, .. }) => result,
-                    None => {
+                match run::drive(attaching, false, globals.json, OnSignal::Leave).await {
+                    Ok(Some(Finished { result, .. })) => result,
+                    Err(error) => {
+                        let result = recorded_soon(&ledger, run, error).await?;
+                        if !globals.json {
+                            replay(&ledger, run).await?;
+                        }
+                        result
+                    }
+                    Ok(None) => {
                         report::say(&format!("the run goes on; glovebox cancel {run} ends it"));
                         return Ok(Outcome::Cancelled.exit_code());
                     }
@@ -114,6 +126,25 @@ pub(crate) fn attach(globals: &Globals, args: &RunArg, flags: &Flags) -> Result<
         };
         end(globals, &result)
     })
+}
+
+/// The record of a run that its sandbox no longer knows: its follower has heard of the end and is about to write it down.
+/// Where nobody is, the sandbox's own error stands.
+async fn recorded_soon(ledger: &Ledger, run: RunId, error: Error) -> Result<RunResult> {
+    if error.code != ErrorCode::RunNotFound {
+        return Err(error);
+    }
+    let deadline = Instant::now() + FOLLOWERS_TIME;
+    while Instant::now() < deadline {
+        let Ok(document) = ledger.document(run).await else { return Err(error) };
+        let document: Value = serde_json::from_str(&document).map_err(|error| damaged(run, error))?;
+        if !document["outcome"].is_null() {
+            return serde_json::from_value(document).map_err(|error| damaged(run, error));
+        }
+        // The follower is another process, and tells nobody but the ledger.
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    Err(error)
 }
 
 /// Writes what a run that is over wrote.
@@ -133,7 +164,10 @@ pub(crate) fn wait(globals: &Globals, args: &RunArg, flags: &Flags) -> Result<u8
     runtime()?.block_on(async {
         let result = match find(&engine, &ledger, &args.run).await? {
             Named::Over(result) => *result,
-            Named::In(sandbox, run) => sandbox.attach(run, Stdin::Empty).await?.wait().await?,
+            Named::In(sandbox, run) => match sandbox.attach(run, Stdin::Empty).await {
+                Ok(run) => run.wait().await?,
+                Err(error) => recorded_soon(&ledger, run, error).await?,
+            },
         };
         end(globals, &result)
     })

@@ -58,7 +58,7 @@ fn plan(args: &CreateArgs, flags: &Flags) -> Result<NewSandbox> {
 }
 
 /// A duration, or 0 for never.
-fn parse_time_or_never(text: &str) -> Result<Option<Duration>, String> {
+pub(super) fn parse_time_or_never(text: &str) -> Result<Option<Duration>, String> {
     match text {
         "0" | "0s" => Ok(None),
         _ => parse_duration(text).map(Some).map_err(|forms| format!("{forms}, or 0 for never")),

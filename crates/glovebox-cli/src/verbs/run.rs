@@ -11,13 +11,14 @@ use std::{
 };
 
 use glovebox_core::{
-    ChangeSet, Error, ErrorCode, Language, Network, Outcome, Result, RunResult, SandboxSpec, Step, WorkspaceMode,
+    ChangeSet, Error, ErrorCode, Label, Language, Lifetime, Network, Outcome, Result, RunResult, SandboxSpec, Step,
+    WorkspaceMode,
 };
-use glovebox_engine::{Engine, Event, Run};
+use glovebox_engine::{Engine, Event, NewSandbox, Run, RunRequest};
 use glovebox_ledger::Ledger;
 use glovebox_native::NativeBackend;
 
-use super::{data_dir, require_native, runtime};
+use super::{create::parse_time_or_never, data_dir, require_native, runtime};
 use crate::{
     args::{Globals, RunArgs},
     flags::{Flags, Origin},
@@ -28,6 +29,10 @@ use crate::{
     terminal::{self, RawMode},
 };
 
+/// How long a sandbox without use stays when `--keep` does not say.
+const DEFAULT_KEEP: &str = "1h";
+/// How long it stays at the most.
+const LONGEST_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// How long output that is already here may take to reach a slow reader once the run was interrupted.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
 /// How much of the end of standard error is kept to look for hints.
@@ -42,6 +47,7 @@ pub(crate) fn execute(
 ) -> Result<u8> {
     require_native(&globals.backend, flags)?;
     let args = &typed_wins(args.clone(), flags, after_dashes.as_deref(), globals.json);
+    let kept_for = args.keep.as_deref().map(|text| flags.check("keep", text, parse_time_or_never)).transpose()?;
     let Plan { request, language, left_behind } = request::plan(globals, args, flags, after_dashes)?;
     if globals.verbose {
         for file in flags.config.files() {
@@ -59,7 +65,15 @@ pub(crate) fn execute(
     let (engine, runtime) = (ManuallyDrop::new(engine), ManuallyDrop::new(runtime()?));
     let (argv, spec) = (request.command.argv.clone(), request.spec.clone());
     let with_terminal = request.terminal.is_some();
-    let driving = async { drive(pin!(engine.start(request)), with_terminal, globals.json, OnSignal::Cancel).await };
+    let driving = async {
+        let starting = async {
+            match kept_for {
+                Some(idle) => start_in_living(&engine, request, idle).await,
+                None => engine.start(request).await,
+            }
+        };
+        drive(pin!(starting), with_terminal, globals.json, OnSignal::Cancel).await
+    };
     let Finished { result, stderr_tail } = match runtime.block_on(driving) {
         Ok(Some(finished)) => finished,
         Ok(None) => return Ok(Outcome::Cancelled.exit_code()),
@@ -74,6 +88,9 @@ pub(crate) fn execute(
         report::document(&result)?;
     } else {
         report::run(&result, &spec, &engine.artifact_dir(result.run));
+        if kept_for.is_some() {
+            report::say(&format!("the sandbox stays: {}", result.sandbox));
+        }
         hint_at_changes(&result, &spec);
         hint_at_workspace(&result, &stderr_tail, left_behind.as_deref());
         hint_at_network(&result, &stderr_tail, &spec);
@@ -85,6 +102,12 @@ pub(crate) fn execute(
 /// it fits, and is no reason to run something else or nothing.
 fn typed_wins(mut args: RunArgs, flags: &Flags, command: Option<&[OsString]>, json: bool) -> RunArgs {
     let typed = |flag: &str| flags.origin(flag) == Origin::Flag;
+    // The file to run is no duration: `run --keep main.py`.
+    let file = args.keep.take_if(|text| typed("keep") && parse_time_or_never(text).is_err());
+    if let Some(file) = file {
+        args.program.insert(0, file.into());
+        args.keep = Some(DEFAULT_KEEP.to_owned());
+    }
     let names_program = !args.program.is_empty() || command.is_some_and(|words| !words.is_empty());
     if names_program && !typed("code") {
         args.command.code = None;
@@ -99,6 +122,26 @@ fn typed_wins(mut args: RunArgs, flags: &Flags, command: Option<&[OsString]>, js
         args.command.terminal = false;
     }
     args
+}
+
+/// Starts a run in a sandbox that stays afterwards.
+async fn start_in_living(engine: &Engine, mut request: RunRequest, idle: Option<Duration>) -> Result<Run> {
+    let new = NewSandbox {
+        labels: Label::collect(&request.labels),
+        spec: request.spec.clone(),
+        toolchains: std::mem::take(&mut request.toolchains),
+        lifetime: Lifetime { idle, max_age: Some(LONGEST_KEPT) },
+        ..NewSandbox::default()
+    };
+    let sandbox = engine.create_living(new).await?;
+    match sandbox.start(request).await {
+        Ok(run) => Ok(run),
+        Err(error) => {
+            // Nobody would know of it. The first failure is the one that explains.
+            let _ = sandbox.destroy().await;
+            Err(error)
+        }
+    }
 }
 
 /// A run that is over.

@@ -43,10 +43,10 @@ fn what_a_later_version_brings_is_said_plainly() {
     let bench = Bench::new();
     bench.write("a.py", "");
     for (args, what) in [
-        (&["create", "--name", "x"][..], "glovebox create"),
+        (&["snapshot", "x"][..], "glovebox snapshot"),
         (&["serve"], "glovebox serve"),
         (&["run", "--allow", "example.com", "a.py"], "--allow"),
-        (&["run", "--keep=5m", "a.py"], "--keep"),
+        (&["run", "--runtime=runsc", "a.py"], "--runtime"),
         (&["--server", "x", "run", "a.py"], "--server"),
     ] {
         let called = bench.call(args);

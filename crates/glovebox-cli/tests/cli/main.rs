@@ -10,6 +10,7 @@ mod flags;
 mod help;
 mod hosts;
 mod languages;
+mod living;
 mod prove;
 mod result;
 mod running;

@@ -1,0 +1,315 @@
+//! Sandboxes that stay.
+
+use std::{
+    fs,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::{Bench, Called};
+
+/// Destroys a sandbox at the end of a test, also of one that fails.
+struct Living<'a> {
+    bench: &'a Bench,
+    id: String,
+}
+
+impl<'a> Living<'a> {
+    fn new(bench: &'a Bench, flags: &[&str]) -> Self {
+        let called = bench.call(["create"].iter().chain(flags));
+        assert_eq!(called.code, 0, "{called:?}");
+        Living { bench, id: called.text().trim_end().to_owned() }
+    }
+
+    fn exec(&self, words: &[&str]) -> Called {
+        self.bench.call(["exec", &self.id].iter().chain(words))
+    }
+
+    fn detach(&self, line: &str) -> String {
+        let called = self.bench.call(["exec", "--detach", &self.id, "--", "sh", "-c", line]);
+        assert_eq!(called.code, 0, "{called:?}");
+        called.text().trim_end().to_owned()
+    }
+
+    fn state(&self) -> String {
+        self.bench.call(["show", "--json", &self.id]).document()["state"].as_str().expect("a state").to_owned()
+    }
+
+    /// The process that keeps it: whoever holds its lock.
+    fn keeper(&self) -> Option<i32> {
+        let lock = glovebox_native::NativeBackend::runtime_folder().join("sandboxes").join(&self.id).join("lock");
+        let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(lock).ok()?);
+        let locks = fs::read_to_string("/proc/locks").expect("the locks can be read");
+        let held =
+            |line: &&str| line.split_whitespace().nth(5).is_some_and(|file| file.ends_with(&format!(":{inode}")));
+        locks.lines().find(held).and_then(|line| line.split_whitespace().nth(4)?.parse().ok())
+    }
+}
+
+impl Drop for Living<'_> {
+    fn drop(&mut self) {
+        let called = self.bench.call(["destroy", &self.id]);
+        if !std::thread::panicking() {
+            let gone = called.code == 0 || called.stderr.contains("sandbox_not_found");
+            assert!(gone, "{called:?}");
+        }
+    }
+}
+
+fn kill(pid: i32) {
+    kill_process(Pid::from_raw(pid).expect("a process id"), Signal::KILL).expect("it can be killed");
+}
+
+/// Looks until something is so, which another process brings about.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_sandbox_that_stays_is_made_listed_shown_used_and_destroyed() {
+    let bench = Bench::new();
+    let living = Living::new(&bench, &["--name", "box", "--label", "team=red", "--env", "A=1", "--max-age", "2h"]);
+    assert!(living.id.starts_with("sb_"), "{}", living.id);
+    living.exec(&["--", "sh", "-c", "echo $A > note"]).expect(0, "");
+    bench.call(["exec", "box", "--", "cat", "note"]).expect(0, "1\n");
+    bench.call(["exec", &living.id[..22], "-l", "sh", "-c", "echo $((6 * 7))"]).expect(0, "42\n");
+    let listed = bench.call(["list"]);
+    let (heading, row) = listed.text().split_once('\n').expect("two lines");
+    assert_eq!(
+        heading.split_whitespace().collect::<Vec<_>>(),
+        ["SANDBOX", "NAME", "STATE", "CREATED", "ENDS", "LABELS"]
+    );
+    for part in [&living.id, "box", "ready", "in 1h", "team=red"] {
+        assert!(row.contains(part), "{row}");
+    }
+    bench.call(["list", "--ids", "--label", "team=red"]).expect(0, &format!("{}\n", living.id));
+    bench.call(["list", "--ids", "--label", "team=blue"]).expect(0, "");
+    let page = bench.call(["show", "box"]);
+    for part in
+        ["state     ready", "name      box", "limits    2 GiB memory, 1 CPU", "variable  A=1", "label     team=red"]
+    {
+        assert!(page.text().contains(part), "{}", page.text());
+    }
+    bench.call(["destroy", "box"]).expect(0, "");
+    let gone = bench.call(["exec", "box", "--", "true"]);
+    assert!(
+        gone.code == 125 && gone.stderr.contains("sandbox_not_found") && gone.stderr.contains("glovebox list"),
+        "{gone:?}"
+    );
+}
+
+#[test]
+fn the_documents_of_sandboxes_have_what_programs_rely_on() {
+    let bench = Bench::new();
+    let created = bench.call(["create", "--json", "--idle-timeout", "0", "--max-age", "0"]).document();
+    let living = Living { bench: &bench, id: created["sandbox"].as_str().expect("an id").to_owned() };
+    assert_eq!((created["state"].as_str(), created["backend"].as_str()), (Some("ready"), Some("native")));
+    let listed = bench.call(["list", "--json"]).document();
+    let listed = listed["sandboxes"].as_array().expect("a list");
+    assert_eq!(listed.len(), 1);
+    for field in ["sandbox", "name", "state", "backend", "image", "project", "created_at", "expires_at", "labels"] {
+        assert!(listed[0].get(field).is_some(), "{field}: {}", listed[0]);
+    }
+    assert_eq!(listed[0]["expires_at"], Value::Null);
+    let shown = bench.call(["show", "--json", &living.id]).document();
+    assert_eq!(shown["limits"]["memory_bytes"], 2u64 << 30);
+    assert_eq!((&shown["network"], &shown["mounts"]), (&Value::from("none"), &Value::Array(vec![])));
+    let result = living.exec(&["--json", "--", "echo", "hi"]).document();
+    assert_eq!((result["sandbox"].as_str(), result["stdout"]["text"].as_str()), (Some(&*living.id), Some("hi\n")));
+    let run = bench.call(["runs", "show", "--json", result["run"].as_str().expect("an id")]).document();
+    assert_eq!(run["sandbox"], result["sandbox"]);
+    let stopped = bench.call(["stop", "--json", &living.id]).document();
+    assert_eq!(stopped["state"], "stopped");
+}
+
+#[test]
+fn states_follow_the_verbs() {
+    let bench = Bench::new();
+    let living = Living::new(&bench, &[]);
+    living.exec(&["--", "sh", "-c", "echo kept > note"]).expect(0, "");
+    bench.call(["stop", &living.id]).expect(0, "");
+    assert_eq!(living.state(), "stopped");
+    let refused = living.exec(&["--", "true"]);
+    assert!(refused.code == 125 && refused.stderr.contains(&format!("glovebox start {}", living.id)), "{refused:?}");
+    bench.call(["start", &living.id]).expect(0, "");
+    living.exec(&["--", "cat", "note"]).expect(0, "kept\n");
+    bench.call(["reset", &living.id]).expect(0, "");
+    living.exec(&["--", "ls"]).expect(0, "");
+    let paused = bench.call(["pause", &living.id]);
+    if paused.code == 0 {
+        assert_eq!(living.state(), "paused");
+        let refused = living.exec(&["--", "true"]);
+        assert!(refused.code == 125 && refused.stderr.contains("glovebox resume"), "{refused:?}");
+        bench.call(["resume", &living.id]).expect(0, "");
+    } else {
+        assert!(paused.stderr.contains("not_supported"), "{paused:?}");
+    }
+    living.exec(&["--", "echo", "on"]).expect(0, "on\n");
+}
+
+#[test]
+fn a_detached_run_is_attached_to_waited_for_and_cancelled() {
+    let bench = Bench::new();
+    let living = Living::new(&bench, &[]);
+    let run = living.detach("echo one; while [ ! -e go ]; do sleep 0.01; done; echo two >&2; exit 3");
+    let attached =
+        bench.glovebox(["attach", &run]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("attach");
+    living.exec(&["--", "touch", "go"]).expect(0, "");
+    let attached = attached.wait_with_output().expect("an end");
+    assert_eq!(
+        (attached.status.code(), &attached.stdout[..], &attached.stderr[..]),
+        (Some(3), &b"one\n"[..], &b"two\n"[..])
+    );
+    bench.call(["wait", &run]).expect(3, "");
+    let again = bench.call(["attach", &run]);
+    assert_eq!((again.code, again.text(), again.stderr.as_str()), (3, "one\n", "two\n"));
+    let endless = living.detach("while :; do sleep 1; done");
+    bench.call(["cancel", &endless]).expect(0, "");
+    assert_eq!(bench.call(["wait", &endless]).code, 130);
+    let late = bench.call(["cancel", &endless]);
+    assert!(late.code == 0 && late.stderr.contains("over already"), "{late:?}");
+    let document = bench.call(["runs", "show", "--json", &endless]).document();
+    assert_eq!(document["outcome"]["kind"], "cancelled");
+    let missing = bench.call(["exec", "--detach", &living.id, "--", "no-such-program"]);
+    assert!(missing.code == 127 && missing.stderr.contains("command_not_found"), "{missing:?}");
+}
+
+#[test]
+fn a_sandbox_whose_keeper_was_killed_goes_on_with_another() {
+    let bench = Bench::new();
+    let living = Living::new(&bench, &[]);
+    let run = living.detach("while [ ! -e go ]; do sleep 0.01; done; echo through");
+    let first = living.keeper().expect("somebody keeps it");
+    kill(first);
+    until("the lock is free", || living.keeper() != Some(first));
+    assert_eq!(living.state(), "ready");
+    living.exec(&["--", "touch", "go"]).expect(0, "");
+    bench.call(["attach", &run]).expect(0, "through\n");
+    let second = living.keeper().expect("somebody else keeps it");
+    assert_ne!(first, second);
+    bench.call(["destroy", &living.id]).expect(0, "");
+}
+
+#[test]
+fn a_run_whose_follower_was_killed_goes_on_and_is_recorded() {
+    let bench = Bench::new();
+    let living = Living::new(&bench, &[]);
+    let mut follower = bench
+        .glovebox([
+            "exec",
+            &living.id,
+            "--",
+            "sh",
+            "-c",
+            "echo in; while [ ! -e go ]; do sleep 0.01; done; echo out; exit 4",
+        ])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("exec");
+    let mut first = [0; 3];
+    std::io::Read::read_exact(follower.stdout.as_mut().expect("a pipe"), &mut first).expect("the first line");
+    follower.kill().expect("it can be killed");
+    follower.wait().expect("it ends");
+    let runs = bench.call(["runs", "list", "--json"]).document();
+    let run = runs["runs"][0]["run"].as_str().expect("a run").to_owned();
+    assert_eq!(runs["runs"][0]["outcome"], Value::Null, "it is still under way: {runs}");
+    // Any command that meets the run has somebody follow it.
+    bench.call(["list"]);
+    living.exec(&["--", "touch", "go"]).expect(0, "");
+    assert_eq!(bench.call(["wait", &run]).code, 4);
+    until("the run is recorded", || !bench.call(["runs", "show", "--json", &run]).document()["outcome"].is_null());
+    bench.call(["runs", "logs", &run]).expect(0, "in\nout\n");
+}
+
+#[test]
+fn a_creation_that_was_killed_leaves_nothing_that_the_next_does_not_remove() {
+    let bench = Bench::new();
+    for delay in [0, 1, 2, 4, 8, 16] {
+        let mut child = bench
+            .glovebox(["create", "--name", "box"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("create");
+        std::thread::sleep(Duration::from_millis(delay));
+        let _ = child.kill();
+        let _ = child.wait();
+        // It was made in time, or it was not; both are whole.
+        let listed = bench.call(["list", "--ids"]);
+        if listed.text().is_empty() {
+            let living = Living::new(&bench, &["--name", "box"]);
+            living.exec(&["--", "echo", "whole"]).expect(0, "whole\n");
+        } else {
+            bench.call(["exec", "box", "--", "echo", "whole"]).expect(0, "whole\n");
+            bench.call(["destroy", "box"]).expect(0, "");
+        }
+        let left: Vec<_> = fs::read_dir(bench.data().join("sandboxes"))
+            .expect("the folder")
+            .flatten()
+            .map(|e| e.file_name())
+            .collect();
+        assert_eq!(left, ["names"], "after {delay} ms");
+    }
+}
+
+#[test]
+fn two_data_folders_do_not_see_each_other() {
+    let (one, other) = (Bench::new(), Bench::new());
+    let living = Living::new(&one, &["--name", "box"]);
+    other.call(["list", "--ids"]).expect(0, "");
+    other.call(["gc"]);
+    other.call(["run", "--", "true"]).expect(0, "");
+    let own = Living::new(&other, &["--name", "box"]);
+    assert_ne!(own.id, living.id);
+    living.exec(&["--", "echo", "still here"]).expect(0, "still here\n");
+}
+
+#[test]
+fn what_ends_by_itself_says_why() {
+    let bench = Bench::new();
+    let living = Living::new(&bench, &["--idle-timeout", "200ms", "--max-age", "0"]);
+    until("it ends", || bench.call(["list", "--ids"]).text().is_empty());
+    let ended = bench.call(["list", "--ended", "--json"]).document();
+    assert_eq!(
+        (&ended["sandboxes"][0]["state"], &ended["sandboxes"][0]["ended"]["reason"]),
+        (&"gone".into(), &"idle_timeout".into())
+    );
+    let refused = living.exec(&["--", "true"]);
+    assert!(refused.code == 125 && refused.stderr.contains("was not used for 200ms"), "{refused:?}");
+}
+
+#[test]
+fn names_and_times_that_cannot_be_used_are_refused() {
+    let bench = Bench::new();
+    for (flag, value) in [("--name", "a b"), ("--name", "sb_x"), ("--idle-timeout", "soon"), ("--max-age", "-1")] {
+        let refused = bench.call(["create", flag, value]);
+        assert!(refused.code == 2 && refused.stderr.contains(flag), "{refused:?}");
+    }
+    let _living = Living::new(&bench, &["--name", "box"]);
+    let refused = bench.call(["create", "--name", "box"]);
+    assert!(refused.code == 125 && refused.stderr.contains("name_taken"), "{refused:?}");
+}
+
+#[test]
+fn a_one_shot_run_can_leave_its_sandbox() {
+    let bench = Bench::new();
+    bench.write("main.sh", "echo made > note; echo said");
+    let called = bench.call(["run", "--keep", "main.sh"]);
+    assert_eq!((called.code, called.text()), (0, "said\n"), "{called:?}");
+    let id = bench.call(["list", "--ids"]).text().trim_end().to_owned();
+    assert!(called.stderr.contains(&id), "{called:?}");
+    let living = Living { bench: &bench, id };
+    living.exec(&["--", "cat", "note"]).expect(0, "made\n");
+    let result = bench.call(["run", "--json", "--keep", "30m", "--", "true"]).document();
+    let second = Living { bench: &bench, id: result["sandbox"].as_str().expect("an id").to_owned() };
+    let shown = bench.call(["show", "--json", &second.id]).document();
+    assert_eq!(shown["idle_timeout_ms"], 1_800_000);
+    second.exec(&["--", "true"]).expect(0, "");
+}
