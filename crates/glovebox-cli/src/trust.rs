@@ -42,6 +42,7 @@ pub(crate) fn needs_trust(key: &str, setting: &Setting, values: &[String]) -> bo
         "network" => any(&|value| value != "none"),
         "image" => any(&|value| value != "host"),
         "backend" => any(&|value| value != "native"),
+        "isolation" => any(&|value| value != "namespaces"),
         "workspace-mode" => any(&|value| !["overlay", "read-only"].contains(&value)),
         "user" => any(&|value| User::parse(value).is_ok_and(|user| user.uid == 0 || user.gid == 0)),
         // A path inside of the sandbox.

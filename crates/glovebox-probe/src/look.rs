@@ -14,12 +14,16 @@ const USER_SESSION: i32 = libc::KEY_SPEC_USER_SESSION_KEYRING;
 
 /// Prints `/proc/self/status`, the id maps and the namespaces, each as `name value`.
 pub(crate) fn status() -> Tried {
-    let status = fs::read_to_string("/proc/self/status").map_err(|e| e.to_string())?;
-    for (name, value) in status.lines().filter_map(|line| line.split_once(':')) {
-        println!("{name} {}", value.split_whitespace().collect::<Vec<_>>().join(" "));
+    match fs::read_to_string("/proc/self/status") {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => status_by_calls(),
+        status => {
+            for (name, value) in status.map_err(|e| e.to_string())?.lines().filter_map(|line| line.split_once(':')) {
+                println!("{name} {}", value.split_whitespace().collect::<Vec<_>>().join(" "));
+            }
+        }
     }
     for map in ["uid_map", "gid_map"] {
-        let text = fs::read_to_string(format!("/proc/self/{map}")).map_err(|e| e.to_string())?;
+        let Ok(text) = fs::read_to_string(format!("/proc/self/{map}")) else { continue };
         println!("{map} {}", text.split_whitespace().collect::<Vec<_>>().join(" "));
     }
     for name in ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"] {
@@ -29,6 +33,26 @@ pub(crate) fn status() -> Tried {
     println!("landlock_abi {}", landlock_abi());
     println!("host_name {}", rustix::system::uname().nodename().to_string_lossy());
     Ok(0)
+}
+
+/// The lines that matter most, where the file may not be read: asked for by calls.
+fn status_by_calls() {
+    use rustix::process::{getegid, geteuid, getgid, getuid};
+    println!("Uid {} {}\nGid {} {}", getuid().as_raw(), geteuid().as_raw(), getgid().as_raw(), getegid().as_raw());
+    if let Ok(sets) = rustix::thread::capabilities(None) {
+        let hex = |set: rustix::thread::CapabilitySet| format!("{:016x}", set.bits());
+        println!("CapInh {}\nCapPrm {}\nCapEff {}", hex(sets.inheritable), hex(sets.permitted), hex(sets.effective));
+    }
+    let ask = |what: i32, number: i64| sys::call(libc::SYS_prctl, &[Arg::Int(what.into()), Arg::Int(number)]);
+    let bounding = (0..64).filter(|number| ask(libc::PR_CAPBSET_READ, *number) == Ok(1)).map(|number| 1u64 << number);
+    let is_ambient = |number: &i64| {
+        let ask = [libc::PR_CAP_AMBIENT.into(), libc::PR_CAP_AMBIENT_IS_SET.into(), *number, 0, 0].map(Arg::Int);
+        sys::call(libc::SYS_prctl, &ask) == Ok(1)
+    };
+    let ambient = (0..64).filter(is_ambient).map(|number| 1u64 << number);
+    println!("CapBnd {:016x}\nCapAmb {:016x}", bounding.sum::<u64>(), ambient.sum::<u64>());
+    println!("NoNewPrivs {}", ask(libc::PR_GET_NO_NEW_PRIVS, 0).unwrap_or(0));
+    println!("Seccomp {}", ask(libc::PR_GET_SECCOMP, 0).unwrap_or(0));
 }
 
 /// The Landlock version of the kernel; 0 where it has none or the call is refused.

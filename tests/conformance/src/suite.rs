@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::Context;
-use glovebox_core::{Backend, Features, SandboxSpec};
+use glovebox_core::{Backend, Features, SandboxSpec, Tier};
 use glovebox_engine::Engine;
 use serde_json::json;
 
@@ -62,7 +62,7 @@ thread_local! {
 pub async fn run_suite(subject: Rc<dyn Subject>, options: &Options) -> anyhow::Result<Summary> {
     let backend = subject.backend();
     let features = backend.probe().await.context("the backend cannot work here")?;
-    warm_up(&backend).await?;
+    warm_up(&backend, &features).await?;
     let mut summary = Summary::default();
     let mut lines = Vec::new();
     for case in crate::all().filter(|case| fits(case, options.filter.as_deref())) {
@@ -77,8 +77,10 @@ pub async fn run_suite(subject: Rc<dyn Subject>, options: &Options) -> anyhow::R
 }
 
 /// Makes one sandbox, so that what a backend makes once and keeps is there before the first case.
-async fn warm_up(backend: &Arc<dyn Backend>) -> anyhow::Result<()> {
-    let sandbox = Engine::new(Arc::clone(backend)).create(SandboxSpec::default()).await.context("no sandbox")?;
+async fn warm_up(backend: &Arc<dyn Backend>, features: &Features) -> anyhow::Result<()> {
+    let isolation = if features.namespaces { Tier::Namespaces } else { Tier::Landlock };
+    let spec = SandboxSpec { isolation, ..SandboxSpec::default() };
+    let sandbox = Engine::new(Arc::clone(backend)).create(spec).await.context("no sandbox")?;
     sandbox.destroy().await.context("the first sandbox cannot be destroyed")
 }
 

@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod attacks;
+mod bare;
 mod compatibility;
 mod compile;
 mod errors;
@@ -62,6 +63,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         runs::CASES,
         liars::CASES,
         attacks::CASES,
+        bare::CASES,
     ]
     .into_iter()
     .flatten()
