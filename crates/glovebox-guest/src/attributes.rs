@@ -18,6 +18,7 @@ use std::{
 };
 
 use rustix::{
+    event::{PollFd, PollFlags, poll},
     fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, openat2},
     io::Errno,
 };
@@ -39,14 +40,24 @@ pub fn serve_attributes(listener: OwnedFd, folders: Vec<String>) {
             let Ok(mut ready) = listener.readable().await else { return };
             ready.clear_ready();
             drop(ready);
-            // One that was taken back meanwhile is an error, and the next one waits its turn.
-            if let Ok(notice) = sys::next_notice(listener.get_ref()) {
-                let done = change(listener.get_ref(), &notice, &folders);
-                sys::answer_notice(listener.get_ref(), notice.id, done.err().unwrap_or(0));
+            // The runtime tells of news once, and several calls may wait by now.
+            while is_waiting(listener.get_ref()) {
+                // One that was taken back meanwhile is an error, and nobody waits for its answer.
+                if let Ok(notice) = sys::next_notice(listener.get_ref()) {
+                    let done = change(listener.get_ref(), &notice, &folders);
+                    sys::answer_notice(listener.get_ref(), notice.id, done.err().unwrap_or(0));
+                }
+                tokio::task::yield_now().await;
             }
-            tokio::task::yield_now().await;
         }
     });
+}
+
+/// Whether a call waits to be taken.
+fn is_waiting(listener: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(listener, PollFlags::IN)];
+    let now = rustix::event::Timespec::default();
+    poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(PollFlags::IN)
 }
 
 /// What a call wants changed.

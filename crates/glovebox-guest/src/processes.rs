@@ -40,10 +40,14 @@ pub(crate) fn signal(target: Target, number: i32, members: Members) -> usize {
         .collect();
     for pid in &chosen {
         match (members, Pid::from_raw(*pid)) {
-            (Members::Marked(mark), _) => drop(marks::signal(*pid, mark, signal)),
+            (Members::Marked(mark), _) => {
+                marks::signal(*pid, mark, signal);
+            }
             // A process may end between the look and the signal; inside this namespace its id is not used again so soon,
             // and every process here is one of the sandbox's own.
-            (Members::Visible, Some(pid)) => drop(kill_process(pid, signal)),
+            (Members::Visible, Some(pid)) => {
+                let _ = kill_process(pid, signal);
+            }
             (Members::Visible, None) => {}
         }
     }

@@ -1,5 +1,6 @@
 //! The face of the native backend.
 
+mod features;
 mod living;
 mod planning;
 
@@ -29,7 +30,7 @@ use crate::{
     living::{Door, LivingFolder},
     owner::{self, Own, RuntimeFolder},
     plan::{Answer, Counted, Order},
-    standing::{Standing, SubIds},
+    standing::Standing,
     store,
     sys::{self, Forked},
     watch, wire,
@@ -168,17 +169,6 @@ impl NativeBackend {
         send_order(&launcher.control, order, further)
     }
 
-    /// The tier of the sandboxes that can be had here.
-    async fn tier(&self) -> Result<Tier> {
-        if self.launcher.is_none() {
-            return Ok(Tier::Namespaces);
-        }
-        match answer(self.order(&Order::Tier, None)?).await? {
-            (Answer::Tier(tier), _) => Ok(tier),
-            _ => Err(Error::new(ErrorCode::Internal, "the launcher answered another question")),
-        }
-    }
-
     /// Sends an order to whoever keeps a sandbox.
     fn order_keeper(&self, id: SandboxId, order: &Order) -> Result<OwnedFd> {
         match self.held().get(&id).and_then(|held| held.keeper.as_ref()) {
@@ -224,27 +214,7 @@ impl Backend for NativeBackend {
     }
 
     async fn probe(&self) -> Result<Features> {
-        let namespaces = self.tier().await? == Tier::Namespaces;
-        let is_root = Standing::is_root();
-        let uid = rustix::process::geteuid();
-        Ok(Features {
-            namespaces,
-            cgroup_limits: namespaces && self.cgroups()?.is_complete(),
-            workspace_overlay: true,
-            mounts: namespaces,
-            network_full: true,
-            disk_limit: namespaces,
-            host_image: true,
-            user_xattrs: namespaces && sys::tmpfs_has_user_xattrs(),
-            scoped_sockets: sys::landlock_version() >= 6,
-            watched_memory: !namespaces || !self.cgroups()?.held().memory,
-            idmapped_mounts: namespaces && is_root,
-            separate_guest: if namespaces { is_root || SubIds::of(uid.as_raw()).is_some() } else { uid.is_root() },
-            // Comes with groups for each run.
-            run_groups: false,
-            living: namespaces,
-            pause: namespaces && self.cgroups()?.can_freeze(),
-        })
+        self.features().await
     }
 
     fn environment(&self) -> Vec<(String, String)> {

@@ -3,7 +3,12 @@
 //! A program is started in a user namespace that has all ids and in which no further namespace can be made, with the
 //! capabilities that a root has in a default container, or as an ordinary user with none. Only root can do this.
 
-use std::{fs, io::Read, os::unix::process::CommandExt, process::Command};
+use std::{
+    fs,
+    io::{Read, Write},
+    os::unix::process::CommandExt,
+    process::Command,
+};
 
 use crate::{Tried, errno, sys};
 
@@ -19,21 +24,18 @@ pub(crate) fn run(who: &str, program: &str, args: &[&str]) -> Tried {
     let ((entered, enter), (mapped, map)) = (pipe()?, pipe()?);
     let child = sys::fork_with(0, || {
         let _ = sys::call(libc::SYS_unshare, &[sys::Arg::Int(libc::CLONE_NEWUSER.into())]);
-        drop(enter);
-        drop(map);
+        let _ = (&enter).write(b"x");
         let _ = (&mapped).read(&mut [0]);
         let why = become_bare(user, program, args);
         eprintln!("probe: {why}");
         99
     });
     let child = child.map_err(errno::name)?;
-    drop(enter);
-    // The end of the other side says that the namespace is there.
     let _ = (&entered).read(&mut [0]);
     for ids in ["uid_map", "gid_map"] {
         fs::write(format!("/proc/{child}/{ids}"), "0 0 4294967295").map_err(|error| error.to_string())?;
     }
-    drop(map);
+    (&map).write_all(b"x").map_err(|error| error.to_string())?;
     let ended = sys::wait_for(child);
     let code = ended.strip_prefix("exited ").and_then(|code| code.parse().ok());
     Ok(code.unwrap_or(99))
@@ -45,8 +47,8 @@ fn become_bare(user: Option<u32>, program: &str, args: &[&str]) -> String {
         return format!("the host still gives namespaces: {error}");
     }
     for capability in (0..MOST_CAPABILITIES).filter(|number| user.is_some() || !KEPT.contains(number)) {
-        let drop = [sys::Arg::Int(libc::PR_CAPBSET_DROP.into()), sys::Arg::Int(capability)];
-        if sys::call(libc::SYS_prctl, &drop).is_err() {
+        let order = [sys::Arg::Int(libc::PR_CAPBSET_DROP.into()), sys::Arg::Int(capability)];
+        if sys::call(libc::SYS_prctl, &order).is_err() {
             break;
         }
     }

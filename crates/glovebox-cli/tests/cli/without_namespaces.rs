@@ -63,7 +63,7 @@ fn files_code_artifacts_and_compiled_programs_work() {
     bench.write("main.py", "import sys; open('../outputs/made', 'w').write(sys.argv[1]); print('ran')");
     bench.write("main.c", "#include <stdio.h>\nint main(void) { puts(\"compiled\"); return 3; }\n");
     for who in both() {
-        let run = |args: &[&str]| call(&bench, &who, &[&["run", "--isolation", "landlock"], args].concat());
+        let run = |args: &[&str]| call(&bench, &who, &[&["run", "--isolation", "landlock"][..], args].concat());
         let called = run(&["--json", "main.py", "word"]);
         let result = called.document();
         assert_eq!(result["stdout"]["text"], "ran\n", "{called:?}");

@@ -44,7 +44,8 @@ const WAITING_SIGNALS: u64 = 256;
 
 /// What the guest is born with.
 pub(crate) struct Inside {
-    pub(crate) launcher: OwnedFd,
+    /// To the launcher; by its number, because it stays open until the last word, whether or not a step fails.
+    pub(crate) launcher: RawFd,
     pub(crate) channel: OwnedFd,
     pub(crate) plan: Plan,
     pub(crate) folder: Folder,
@@ -56,7 +57,7 @@ pub(crate) struct Inside {
 
 /// The guest's life.
 pub(crate) fn main(inside: Inside) -> ! {
-    let launcher = inside.launcher.as_raw_fd();
+    let launcher = inside.launcher;
     let mut written = inside.folder.written();
     written.extend(inside.plan.written_folders().into_iter().map(str::to_owned));
     match set_up(inside) {
@@ -86,8 +87,7 @@ fn hear(socket: &OwnedFd) -> io::Result<(GuestReport, Option<OwnedFd>)> {
 }
 
 fn set_up(inside: Inside) -> Result<(Server, GuestSockets), Failure> {
-    let launcher = std::mem::ManuallyDrop::new(&inside.launcher);
-    let mut keep = [launcher.as_raw_fd(), inside.channel.as_raw_fd()];
+    let mut keep = [inside.launcher, inside.channel.as_raw_fd()];
     keep.sort_unstable();
     step("close the launcher's descriptors", sys::close_all_but(&keep))?;
     step("die with the launcher", sys::die_with_parent())?;
@@ -103,10 +103,7 @@ fn set_up(inside: Inside) -> Result<(Server, GuestSockets), Failure> {
     drop_for_guest(inside.ids)?;
     step("install the filter", sys::install_filter(&inside.filter))?;
     let ground = Ground { places: inside.folder.places(), members: Members::Marked(inside.mark) };
-    let Inside { channel, launcher, .. } = inside;
-    // The launcher hears the last word on this socket, so its owner must not close it.
-    std::mem::forget(launcher);
-    let channel = GuestChannel::Connected(channel);
+    let channel = GuestChannel::Connected(inside.channel);
     Ok((server, GuestSockets { channel, zygote, zygote_pid, ground }))
 }
 

@@ -5,7 +5,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, IntoRawFd, OwnedFd},
     time::{Duration, Instant},
 };
 
@@ -298,7 +298,7 @@ impl Confined {
         let (report, guest_report) = step("make sockets", wire::message_pair())?;
         match step("fork the guest", sys::fork_with(0))? {
             Forked::Child => inside::main(Inside {
-                launcher: guest_report,
+                launcher: guest_report.into_raw_fd(),
                 channel,
                 plan: plan.clone(),
                 folder: folder.clone(),
