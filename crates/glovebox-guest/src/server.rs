@@ -263,8 +263,12 @@ mod tests {
         let path = folder.path().join("channel");
         let socket = Listener::bind(&path).expect("a socket can be made");
         let (zygote, _other) = std::os::unix::net::UnixStream::pair().expect("a pair can be made");
-        let sockets =
-            GuestSockets { channel: GuestChannel::Listening(socket.into()), zygote: zygote.into(), zygote_pid: 2 };
+        let sockets = GuestSockets {
+            channel: GuestChannel::Listening(socket.into()),
+            zygote: zygote.into(),
+            zygote_pid: 2,
+            ground: Ground::default(),
+        };
         let server = Server::new().expect("a server can be made");
         LocalSet::new().block_on(&server.runtime, async {
             tokio::task::spawn_local(serve(sockets, |_| Ok(()), |()| Ok(())));
