@@ -306,7 +306,11 @@ impl Guard {
     async fn connect(self: &Arc<Self>, connecting: impl Future<Output = Result<Channel>>) -> Result<Channel> {
         match connecting.await {
             Ok(channel) => Ok(channel),
-            Err(error) => Err(self.clone().end_after(error).await),
+            Err(error) => {
+                // A sandbox that could not be made has no guest to connect to; why it could not is what explains.
+                let why = self.backend.ready(self.id).await.err().unwrap_or(error);
+                Err(self.clone().end_after(why).await)
+            }
         }
     }
 

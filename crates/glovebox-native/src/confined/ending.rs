@@ -5,11 +5,17 @@
 //! again and again; against programs that fork faster than that, the caller's places for processes are filled up to the
 //! limit that the sandbox has, so that nothing of it can fork any more.
 
-use std::time::{Duration, Instant};
+use std::{
+    os::fd::OwnedFd,
+    time::{Duration, Instant},
+};
 
 use glovebox_core::SandboxId;
 use glovebox_guest::marks;
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Resource, Rlimit, Signal, getrlimit, setrlimit},
+};
 
 use super::ids::CommandIds;
 use crate::{
@@ -27,33 +33,59 @@ pub(crate) fn mark_of(id: SandboxId) -> u64 {
 const QUICK_ROUNDS: usize = 20;
 /// No end takes longer; what is left then is found by the next start.
 const LONGEST: Duration = Duration::from_secs(10);
+/// How long a round waits for its effect.
+const ROUND: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
-/// Ends every process of a sandbox. Says whether none is left.
-pub(crate) fn end_all(mark: u64, ids: CommandIds) -> bool {
+/// Ends every process below a reaper, whose own end is the proof that none is left: a look at all processes is none, since
+/// they change while one looks. Says whether that was so.
+pub(crate) fn end_below(reaper: &OwnedFd, mark: u64, ids: CommandIds) -> bool {
     let deadline = Instant::now() + LONGEST;
-    let mut filled = None;
+    let mut filling = None;
     for round in 0.. {
-        let found = marks::find(mark);
-        if found.is_empty() {
+        if round > 0 && poll(&mut [PollFd::new(reaper, PollFlags::IN)], Some(&ROUND)) == Ok(1) {
+            sys::wait_for(reaper);
             return true;
+        }
+        if Instant::now() > deadline {
+            break;
+        }
+        let found = kill_marked(mark, ids);
+        if round >= QUICK_ROUNDS && filling.is_none() && !ids.separate {
+            filling = found.first().and_then(|pid| Filling::start(*pid));
+        }
+    }
+    drop(filling);
+    false
+}
+
+/// Ends what is found of a sandbox that nobody reaps any more. Says whether nothing was found in the end.
+pub(crate) fn end_found(mark: u64, ids: CommandIds) -> bool {
+    let deadline = Instant::now() + LONGEST;
+    let mut filling = None;
+    let mut quiet = 0;
+    while quiet < QUICK_ROUNDS {
+        let found = kill_marked(mark, ids);
+        quiet = if found.is_empty() { quiet + 1 } else { 0 };
+        if filling.is_none() && !ids.separate {
+            filling = found.first().and_then(|pid| Filling::start(*pid));
         }
         if Instant::now() > deadline {
             return false;
         }
-        if ids.separate {
-            end_by_id(ids.uid);
-        }
-        // The guest and what else has another id, and everything where there is but one.
-        for pid in &found {
-            marks::signal(*pid, mark, Signal::KILL);
-        }
-        if round == QUICK_ROUNDS && !ids.separate {
-            filled = found.first().and_then(|pid| Filling::start(*pid));
-        }
-        std::thread::yield_now();
     }
-    drop(filled);
-    false
+    true
+}
+
+/// Kills all that can be found, and says what that was.
+fn kill_marked(mark: u64, ids: CommandIds) -> Vec<i32> {
+    if ids.separate {
+        end_by_id(ids.uid);
+    }
+    let found = marks::find(mark);
+    for pid in &found {
+        marks::signal(*pid, mark, Signal::KILL);
+    }
+    found
 }
 
 /// Kills everything that has an id which only one sandbox has. The kernel does it at once: nothing forks meanwhile.

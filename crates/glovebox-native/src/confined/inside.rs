@@ -44,8 +44,6 @@ const WAITING_SIGNALS: u64 = 256;
 
 /// What the guest is born with.
 pub(crate) struct Inside {
-    /// To the launcher; by its number, because it stays open until the last word, whether or not a step fails.
-    pub(crate) launcher: RawFd,
     pub(crate) channel: OwnedFd,
     pub(crate) plan: Plan,
     pub(crate) folder: Folder,
@@ -56,11 +54,12 @@ pub(crate) struct Inside {
 }
 
 /// The guest's life.
-pub(crate) fn main(inside: Inside) -> ! {
-    let launcher = inside.launcher;
+pub(crate) fn main(inside: Inside, launcher: OwnedFd) -> ! {
+    // By its number, because it stays open until the last word, whether or not a step fails.
+    let launcher = launcher.into_raw_fd();
     let mut written = inside.folder.written();
     written.extend(inside.plan.written_folders().into_iter().map(str::to_owned));
-    match set_up(inside) {
+    match set_up(inside, launcher) {
         Ok((server, sockets)) => {
             let launcher = sys::adopt(launcher);
             let _ = server.serve(sockets, hear, move |(report, listener)| {
@@ -86,8 +85,8 @@ fn hear(socket: &OwnedFd) -> io::Result<(GuestReport, Option<OwnedFd>)> {
     })
 }
 
-fn set_up(inside: Inside) -> Result<(Server, GuestSockets), Failure> {
-    let mut keep = [inside.launcher, inside.channel.as_raw_fd()];
+fn set_up(inside: Inside, launcher: RawFd) -> Result<(Server, GuestSockets), Failure> {
+    let mut keep = [launcher, inside.channel.as_raw_fd()];
     keep.sort_unstable();
     step("close the launcher's descriptors", sys::close_all_but(&keep))?;
     step("die with the launcher", sys::die_with_parent())?;

@@ -5,7 +5,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd, IntoRawFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     time::{Duration, Instant},
 };
 
@@ -18,11 +18,12 @@ use rustix::{
 };
 
 use super::{
-    ending::{end_all, mark_of},
+    ending::{end_below, mark_of},
     folder::Folder,
     ids::CommandIds,
-    inside::{self, Inside},
+    inside::Inside,
     layers,
+    reaper::{self, Started},
 };
 use crate::{
     cgroup::Cgroups,
@@ -30,7 +31,7 @@ use crate::{
     owner::{Owner, RuntimeFolder},
     plan::{Answer, Counted, Failure, GuestReport, Order, Plan, step},
     seccomp,
-    sys::{self, Forked, KillOnDrop},
+    sys::{self, KillOnDrop},
     watch::{self, MemoryWatch},
     wire,
 };
@@ -73,6 +74,8 @@ struct Live {
     store: OwnedFd,
     pid: Pid,
     guest: OwnedFd,
+    /// What all of it descends from, and what ends when all of it has.
+    reaper: OwnedFd,
     memory: MemoryWatch,
     _disk_watch: KillOnDrop,
     pending: Option<Pending>,
@@ -256,10 +259,9 @@ impl Confined {
         let mark = mark_of(id);
         let folder = step("make the folder", Folder::make(&self.owner.group(id), &self.runtime, plan, ids))?;
         let made = self.start(plan, &folder, ids, mark, channel);
-        let (pid, guest, report, store, (watch, disk_watch)) = match made {
+        let (Started { reaper, pid, guest }, report, store, (watch, disk_watch)) = match made {
             Ok(made) => made,
             Err(failure) => {
-                end_all(mark, ids);
                 folder.remove();
                 return Err(failure);
             }
@@ -273,6 +275,7 @@ impl Confined {
             store,
             pid,
             guest,
+            reaper,
             memory,
             _disk_watch: disk_watch,
             pending: None,
@@ -289,26 +292,24 @@ impl Confined {
         ids: CommandIds,
         mark: u64,
         channel: OwnedFd,
-    ) -> Result<(Pid, OwnedFd, OwnedFd, OwnedFd, (OwnedFd, KillOnDrop)), Failure> {
+    ) -> Result<(Started, OwnedFd, OwnedFd, (OwnedFd, KillOnDrop)), Failure> {
         let store = step("open the folder", folder.open())?;
         let mut watched = step("open what is written", watch::open_written(plan))?;
         watched.push(step("open the folder", folder.open())?);
         // What is there before anything can be written counts as before, so the watch starts first.
         let watching = step("watch the disk", watch::start_disk_watch_over(watched, plan))?;
         let (report, guest_report) = step("make sockets", wire::message_pair())?;
-        match step("fork the guest", sys::fork_with(0))? {
-            Forked::Child => inside::main(Inside {
-                launcher: guest_report.into_raw_fd(),
-                channel,
-                plan: plan.clone(),
-                folder: folder.clone(),
-                ids,
-                mark,
-                filter: std::mem::take(&mut self.filter),
-                cpus: self.cpus,
-            }),
-            Forked::Parent { pid, pidfd } => Ok((pid, pidfd, report, store, watching)),
-        }
+        let inside = Inside {
+            channel,
+            plan: plan.clone(),
+            folder: folder.clone(),
+            ids,
+            mark,
+            filter: self.filter.clone(),
+            cpus: self.cpus,
+        };
+        let started = reaper::start(inside, guest_report);
+        Ok((step("start the guest", started)?, report, store, watching))
     }
 
     /// Refuses what this tier cannot do. Nothing else is ever done instead.
@@ -370,7 +371,7 @@ impl Confined {
             live.exited = true;
             sys::wait_for(&live.guest);
             // A sandbox whose guest is gone has no reason to go on; its files stay until it is destroyed.
-            end_all(live.mark, live.ids);
+            end_below(&live.reaper, live.mark, live.ids);
             if live.pending.is_some() {
                 self.guest_reported(id);
             }
@@ -431,7 +432,7 @@ impl Live {
         if !self.exited {
             sys::wait_for(&self.guest);
         }
-        if end_all(self.mark, self.ids) {
+        if end_below(&self.reaper, self.mark, self.ids) {
             self.folder.remove();
         }
         counted

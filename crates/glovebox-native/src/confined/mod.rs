@@ -6,7 +6,7 @@
 //! guest, channel and engine are the same as elsewhere, and the guest turns paths into real ones.
 //!
 //! ```text
-//! launcher ── fork ── guest (adopts orphans, marked) ── fork ── zygote ── commands
+//! launcher ── fork ── reaper ── fork ── guest (adopts orphans, marked) ── fork ── zygote ── commands
 //!    │ folder 0700       │ Landlock: as commands, and /proc       │ Landlock, filters, limits, all inherited
 //!    │ watches           │ turns paths into real ones             │
 //!    └ ends by mark, removes the folder
@@ -23,6 +23,7 @@ mod ids;
 mod inside;
 mod launcher;
 mod layers;
+mod reaper;
 mod rules;
 
 pub(crate) use folder::{COPIED, Found, find as found};
@@ -35,5 +36,5 @@ pub(crate) fn remove(found: &Found) -> bool {
     // Whether the id is the sandbox's own is told by the folder: a shared one is the launcher's.
     let separate = found.uid != rustix::process::geteuid().as_raw();
     let ids = CommandIds { uid: found.uid, gid: found.uid, separate };
-    ending::end_all(ending::mark_of(found.id), ids) && folder::remove(&found.path)
+    ending::end_found(ending::mark_of(found.id), ids) && folder::remove(&found.path)
 }

@@ -51,7 +51,10 @@ async fn nothing_can_be_done_to_the_caller(w: World) {
     listener.set_nonblocking(true).expect("the socket can be set");
     let words = format!("harm {} {} {}", std::process::id(), file.display(), socket.display());
     let run = w.sandbox().probe(&words).await.expect_exit(0);
-    let done: Vec<String> = run.out().lines().filter(|line| line.ends_with(" ok")).map(str::to_owned).collect();
+    // Those of an id that nobody else has are the sandbox's own processes.
+    let own = |line: &&str| w.features().separate_guest && *line == "renice-user ok";
+    let out = run.out();
+    let done: Vec<&str> = out.lines().filter(|line| line.ends_with(" ok")).filter(|line| !own(line)).collect();
     assert!(done.is_empty(), "{}\n{}", done.join(", "), run.story());
     let after = fs::metadata(&file).expect("the file is still there");
     assert_eq!(after.permissions().mode(), before.permissions().mode());
