@@ -338,7 +338,7 @@ impl Backend for NativeBackend {
         if self.held().get(&id).is_some_and(|held| held.living.is_some()) {
             return self.watched_disk(id).await;
         }
-        let watch = self.held().get_mut(&id).and_then(|held| held.made.as_mut()?.watch.take());
+        let watch = self.held().get(&id).and_then(|held| held.made.as_ref()?.watch.as_ref()?.try_clone().ok());
         let watch = watch.and_then(|watch| sys::register(watch).ok());
         let mut said = [0];
         if let Some(watch) = watch

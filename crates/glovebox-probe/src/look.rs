@@ -4,6 +4,7 @@ use std::{
     fs,
     io::Read,
     os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
+    path::PathBuf,
 };
 
 use crate::{Tried, errno_of, report, sys, sys::Arg};
@@ -33,6 +34,17 @@ pub(crate) fn status() -> Tried {
     println!("landlock_abi {}", landlock_abi());
     println!("host_name {}", rustix::system::uname().nodename().to_string_lossy());
     Ok(0)
+}
+
+/// Folders of processes, as /proc lists them.
+fn processes_by_list() -> std::io::Result<Vec<PathBuf>> {
+    let is_number = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().bytes().all(|b| b.is_ascii_digit());
+    Ok(fs::read_dir("/proc")?.flatten().filter(is_number).map(|entry| entry.path()).collect())
+}
+
+/// The same where /proc does not let itself be listed: every number that is there.
+fn processes_by_number() -> Vec<PathBuf> {
+    (1..=65_536).map(|pid| PathBuf::from(format!("/proc/{pid}"))).filter(|folder| folder.exists()).collect()
 }
 
 /// The lines that matter most, where the file may not be read: asked for by calls.
@@ -165,11 +177,7 @@ pub(crate) fn search_processes() -> Tried {
     let words: Vec<&[u8]> = text.lines().map(str::as_bytes).filter(|word| !word.is_empty()).collect();
     let holds = |bytes: &[u8]| words.iter().any(|word| bytes.windows(word.len()).any(|part| part == *word));
     let (mut processes, mut looked) = (0, 0);
-    for entry in fs::read_dir("/proc").map_err(|e| e.to_string())?.flatten() {
-        let folder = entry.path();
-        if !entry.file_name().to_string_lossy().bytes().all(|b| b.is_ascii_digit()) {
-            continue;
-        }
+    for folder in processes_by_list().unwrap_or_else(|_| processes_by_number()) {
         processes += 1;
         let mut seen = false;
         for name in ["cmdline", "environ", "comm", "mountinfo", "cgroup", "maps"] {

@@ -321,6 +321,9 @@ fn not_connected_by_name(seen: &Seen, canaries: &mut Canaries) -> Verdict {
 
 fn no_environment(seen: &Seen, _: &mut Canaries) -> Verdict {
     facts(seen, |seen| match seen.number("looked")? {
+        0 if seen.isolation.tier == Tier::Landlock && found(seen, &["/environ"]).is_empty() => {
+            Some(Verdict::Holds("no environment can be opened, not even one's own".into()))
+        }
         0 => Some(Verdict::Unknown("not even the probe's own environment could be read".into())),
         _ => Some(Verdict::unless(found(seen, &["/environ"]).into_iter().map(str::to_owned).collect())),
     })
