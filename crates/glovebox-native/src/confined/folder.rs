@@ -227,7 +227,7 @@ mod tests {
         fs::write(outside.join("kept"), "x").unwrap();
         std::os::unix::fs::symlink(&outside, victim.join("link")).unwrap();
         fs::create_dir_all(victim.join("closed/inner")).unwrap();
-        fs::set_permissions(victim.join("closed/inner"), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(victim.join("closed/inner"), fs::Permissions::from_mode(0o000)).unwrap();
         fs::set_permissions(victim.join("closed"), fs::Permissions::from_mode(0o500)).unwrap();
         let mut at = rustix::fs::open(&victim, OFlags::PATH, Mode::empty()).unwrap();
         for _ in 0..3000 {
