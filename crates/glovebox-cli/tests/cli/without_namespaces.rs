@@ -4,6 +4,7 @@ use std::{
     fs,
     os::unix::fs::{PermissionsExt, chown},
     process::{Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use super::{Bench, Called, is_running};
@@ -89,7 +90,6 @@ fn a_daemon_ends_with_its_run() {
 fn what_a_kill_of_everything_left_is_removed() {
     let bench = Bench::new();
     for (who, word) in both().into_iter().zip(["87654", "76543"]) {
-        let uid = if who == "root" { "0" } else { &who };
         call(&bench, &who, &["run", "--isolation", "landlock", "--", "true"]).expect(0, "");
         let program = bench.dir.path().join("glovebox");
         let mut command = Command::new(&program);
@@ -103,18 +103,20 @@ fn what_a_kill_of_everything_left_is_removed() {
                 None => std::thread::yield_now(),
             }
         };
+        let folder = fs::read_link(format!("/proc/{sleep}/cwd")).expect("root may look");
         let guest = parent(sleep);
-        let launcher = parent(guest);
-        for pid in [launcher, parent(launcher), guest] {
+        let reaper = parent(guest);
+        let launcher = parent(reaper);
+        for pid in [launcher, parent(launcher), reaper, guest] {
             Command::new("kill").args(["-KILL", &pid.to_string()]).status().expect("kill runs");
         }
         started.wait().expect("it ended");
-        assert!(process_named("sleep", word).is_some(), "the program lives on until somebody looks");
-        let removed = call(&bench, &who, &["gc"]);
-        assert!(removed.text().contains("removed files of sb_"), "{removed:?}");
-        assert!(process_named("sleep", word).is_none(), "the program of {who} is still there");
-        let files = fs::read_dir(format!("/tmp/glovebox-{uid}/files")).map_or(0, |entries| entries.count());
-        assert_eq!(files, 0, "files of {who} are still there");
+        // Runs of other tests look for leftovers too, so it may be one of them that removes these.
+        let until = Instant::now() + Duration::from_secs(20);
+        while process_named("sleep", word).is_some() || folder.exists() {
+            assert!(Instant::now() < until, "something of {who} is still there: {}", folder.display());
+            assert_eq!(call(&bench, &who, &["gc"]).code, 0);
+        }
     }
 }
 
