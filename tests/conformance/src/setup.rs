@@ -114,7 +114,10 @@ impl<'a> Setup<'a> {
     }
 
     pub(crate) fn user(mut self, user: &str) -> Self {
-        self.spec.user = User::parse(user).expect("the case names a user");
+        // Without namespaces there is no root inside, and the ordinary user is the strongest who can try.
+        if self.world.tier() == Tier::Namespaces || user != "root" {
+            self.spec.user = User::parse(user).expect("the case names a user");
+        }
         self
     }
 
@@ -231,7 +234,10 @@ impl<'a> Setup<'a> {
         let host = self.world.scratch().to_string_lossy().into_owned();
         let said =
             |part: &str| FROM_WORKING_DIR.iter().fold(part.to_owned(), |text, (from, to)| text.replace(from, to));
-        word.split(&host).map(said).collect::<Vec<_>>().join(&host)
+        let outside = |part: &str| part.split(&host).map(said).collect::<Vec<_>>().join(&host);
+        // The folder of compiled programs is known to Glovebox wherever it is named.
+        let parts = word.split(PROGRAM_DIR).map(outside).collect::<Vec<_>>().join(PROGRAM_DIR);
+        parts.replace(PROBE, &self.probe_inside())
     }
 
     /// Makes a sandbox that stays, with the probe in it.

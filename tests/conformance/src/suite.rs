@@ -15,6 +15,7 @@ use serde_json::json;
 
 use crate::{
     Case, Leftovers, Subject, World,
+    cases::OF_NAMESPACES,
     leftovers::{strangers_in_data_dir, wait_until_clean},
 };
 
@@ -96,6 +97,9 @@ async fn run_case(
 ) -> anyhow::Result<Verdict> {
     if let Some(missing) = case.needs.and_then(|need| need.missing(features)) {
         return Ok(Verdict::Skipped(missing));
+    }
+    if !features.namespaces && OF_NAMESPACES.contains(&case.function) {
+        return Ok(Verdict::Skipped("the backend does not declare namespaces".to_owned()));
     }
     let scratch = tempfile::Builder::new().prefix("conformance-").tempdir().context("no scratch folder")?;
     let world = World::new(Rc::clone(subject), features.clone(), options.probe.clone(), scratch.path().canonicalize()?);

@@ -20,6 +20,7 @@ mod limits_processes;
 mod limits_time;
 mod mounts;
 mod network;
+mod of_namespaces;
 mod ordinary;
 mod outcomes;
 mod refusals;
@@ -30,6 +31,7 @@ mod terminal;
 mod workspace;
 
 pub(crate) use compatibility::rust_toolchain;
+pub(crate) use of_namespaces::OF_NAMESPACES;
 
 use crate::Case;
 
@@ -72,6 +74,13 @@ pub fn all() -> impl Iterator<Item = Case> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn every_case_of_namespaces_is_a_case() {
+        for function in super::OF_NAMESPACES {
+            assert!(super::all().any(|case| case.function == *function), "{function}");
+        }
+    }
+
     #[test]
     fn every_case_has_a_sentence_of_its_own() {
         let mut names: Vec<String> = super::all().map(|case| case.name()).collect();

@@ -86,7 +86,7 @@ fn processes_of(own: i32, launcher: i32, owner: &str) -> Vec<String> {
     all.iter()
         .filter(|process| process.pid != launcher && process.pid != own)
         .filter(|process| is_below(process.pid) || is_in_group(process.pid))
-        .map(|process| format!("process {} ({})", process.pid, process.name))
+        .map(|process| format!("process {} ({}), a child of {}", process.pid, process.name, process.parent))
         .collect()
 }
 
