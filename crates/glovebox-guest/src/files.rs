@@ -11,17 +11,20 @@ use glovebox_proto::{ArtifactQuery, FileEntry, FileKind, Frame, FrameKind, Start
 use h2::{RecvStream, SendStream};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, openat2};
 
-use crate::stream::{self, Frames};
+use crate::{
+    Ground,
+    stream::{self, Frames},
+};
 
 const DEEPEST: usize = 128;
 
 /// Writes the files that the host sends.
-pub(crate) async fn put(body: RecvStream, mut out: SendStream<Bytes>) -> io::Result<()> {
+pub(crate) async fn put(ground: &Ground, body: RecvStream, mut out: SendStream<Bytes>) -> io::Result<()> {
     let mut frames = Frames::new(body);
     let mut open: Option<(OwnedFd, FileEntry)> = None;
     while let Some(frame) = frames.next().await? {
         let length = frame.payload.len();
-        if let Err((path, error)) = put_frame(&frame, &mut open) {
+        if let Err((path, error)) = put_frame(ground, &frame, &mut open) {
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
             let failed = StartFailed { step: format!("write {path}"), errno };
             stream::send(&mut out, Frame::message(FrameKind::StartFailed, &failed)).await?;
@@ -33,11 +36,16 @@ pub(crate) async fn put(body: RecvStream, mut out: SendStream<Bytes>) -> io::Res
     stream::end(&mut out)
 }
 
-fn put_frame(frame: &Frame, open: &mut Option<(OwnedFd, FileEntry)>) -> Result<(), (String, io::Error)> {
+fn put_frame(
+    ground: &Ground,
+    frame: &Frame,
+    open: &mut Option<(OwnedFd, FileEntry)>,
+) -> Result<(), (String, io::Error)> {
     match frame.kind {
         FrameKind::File => {
-            let entry: FileEntry = frame.read().map_err(|e| (String::new(), io::Error::other(e)))?;
+            let mut entry: FileEntry = frame.read().map_err(|e| (String::new(), io::Error::other(e)))?;
             let name = entry.path.clone();
+            entry.path = ground.real(&entry.path).into_owned();
             *open = begin(entry).map_err(|e| (name, e))?;
             Ok(())
         }
@@ -99,7 +107,9 @@ fn is_kernels(path: &str) -> bool {
 
 /// Opens a folder below the root, making what is missing of it.
 fn make_folders(path: &str) -> io::Result<OwnedFd> {
-    let mut at = open_folder("/")?;
+    // Folders on the way are only passed through, so no right to read them is needed.
+    let pass = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut at = rustix::fs::open("/", pass, Mode::empty())?;
     for name in path.split('/').filter(|name| !name.is_empty()) {
         match rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
@@ -107,7 +117,7 @@ fn make_folders(path: &str) -> io::Result<OwnedFd> {
             Err(rustix::io::Errno::ACCESS | rustix::io::Errno::ROFS | rustix::io::Errno::PERM) => {}
             Err(error) => return Err(error.into()),
         }
-        at = open_below(&at, name)?;
+        at = rustix::fs::openat(&at, name, pass, Mode::empty())?;
     }
     Ok(at)
 }
@@ -134,10 +144,11 @@ fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Sends the files that match the host's query.
-pub(crate) async fn fetch(body: RecvStream, mut out: SendStream<Bytes>) -> io::Result<()> {
+pub(crate) async fn fetch(ground: &Ground, body: RecvStream, mut out: SendStream<Bytes>) -> io::Result<()> {
     let mut frames = Frames::new(body);
     let Some(frame) = frames.next().await? else { return Ok(()) };
-    let query: ArtifactQuery = frame.read().map_err(io::Error::other)?;
+    let mut query: ArtifactQuery = frame.read().map_err(io::Error::other)?;
+    query.root = ground.real(&query.root).into_owned();
     let globs = glob_set(&query.globs)?;
     if is_kernels(query.root.trim_start_matches('/')) {
         return Err(rustix::io::Errno::ACCESS.into());

@@ -216,15 +216,15 @@ pub(crate) async fn send_signal(guest: &Guest, run: &Run, number: i32, reason: E
     if run.reason.get() == EndReason::None {
         run.reason.set(reason);
     }
-    let zygote = guest.zygote_pid;
+    let (zygote, members) = (guest.zygote_pid, guest.ground.members);
     let target =
         if guest.runs.count() <= 1 { Target::Everything { zygote } } else { Target::Command { main: run.pid, zygote } };
     if number != libc::SIGKILL {
-        processes::signal(target, number);
+        processes::signal(target, number, members);
         return;
     }
     for _ in 0..KILL_PASSES {
-        if processes::signal(target, number) == 0 {
+        if processes::signal(target, number, members) == 0 {
             return;
         }
         tokio::task::yield_now().await;

@@ -33,6 +33,7 @@ pub(crate) fn traces(launcher: i32, owner: &str) -> Traces {
     things.extend(mounts(own));
     things.extend(mounts(launcher));
     things.extend(run_files(owner));
+    things.extend(folders_of(owner));
     let counts = BTreeMap::from([
         ("descriptors of this process", descriptors(own)),
         ("descriptors of the launcher", descriptors(launcher)),
@@ -85,7 +86,7 @@ fn processes_of(own: i32, launcher: i32, owner: &str) -> Vec<String> {
     all.iter()
         .filter(|process| process.pid != launcher && process.pid != own)
         .filter(|process| is_below(process.pid) || is_in_group(process.pid))
-        .map(|process| format!("process {} ({})", process.pid, process.name))
+        .map(|process| format!("process {} ({}), a child of {}", process.pid, process.name, process.parent))
         .collect()
 }
 
@@ -160,6 +161,14 @@ fn mounts(pid: i32) -> Vec<String> {
     }
     mounts.extend(skeletons.into_iter().skip(SKELETONS).map(|name| format!("skeleton {name}")));
     mounts
+}
+
+/// Folders of a launcher's sandboxes that have no namespaces.
+fn folders_of(owner: &str) -> Vec<String> {
+    let place = format!("/tmp/glovebox-{}/files", rustix::process::geteuid().as_raw());
+    let names = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let names = names.filter_map(|name| name.into_string().ok()).filter(|name| name.starts_with(owner));
+    names.map(|name| format!("folder {name}")).collect()
 }
 
 /// Files in /run/glovebox, other than the locks of other launchers, which come and go.
