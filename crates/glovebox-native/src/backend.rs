@@ -364,9 +364,10 @@ impl Backend for NativeBackend {
         let (made, living) =
             self.held().get_mut(&id).map_or((None, false), |held| (held.made.take(), held.living.is_some()));
         let seen = made.as_ref().and_then(|made| made.look().ok());
-        if let Some(made) = made.filter(|_| !living) {
+        if let Some(made) = made.filter(|made| !living && made.tier == Tier::Namespaces) {
             // The launcher does it too; but the sooner the kernel knows, the sooner all is over. A keeper that sees its
-            // guest end by itself goes, and would not hear the order.
+            // guest end by itself goes, and would not hear the order; and without namespaces a guest that has ended can no
+            // longer be asked what was used.
             let _ = pidfd_send_signal(&made.guest, Signal::KILL);
         }
         let answers = Answers::on(self.order_keeper(id, &Order::Destroy { id })?)?;

@@ -3,6 +3,7 @@
 
 /// By the names of their functions. Where the backend does not declare `namespaces` they are skipped, and counted so.
 pub(crate) const OF_NAMESPACES: &[&str] = &[
+    "what_one_sandbox_hoards_is_missing_neither_to_the_host_nor_to_another",
     "every_layer_that_the_host_can_give_is_listed_as_present",
     "the_mount_namespace_is_its_own",
     "the_process_namespace_is_its_own_and_its_first_process_is_the_guest",
