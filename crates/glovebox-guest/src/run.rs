@@ -105,7 +105,8 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
         runs::send_signal(&guest, &run, libc::SIGKILL, EndReason::Cancelled).await;
         return Err(error);
     }
-    runs::follow(&guest, &run, reader, frames, out).await
+    let writer = run.input.new_owner();
+    runs::follow(&guest, &run, reader, (frames, writer), out).await
 }
 
 /// Makes the pipes or the terminal of a command: our ends and the command's.

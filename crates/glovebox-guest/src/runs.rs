@@ -13,7 +13,7 @@ use glovebox_proto::{Attach, Attached, EndReason, Exited, Frame, FrameKind, Role
 use h2::{RecvStream, SendStream};
 
 use crate::{
-    input::{Input, Left},
+    input::{Input, Left, Writer},
     output::{Output, Reader},
     processes::{self, Target},
     server::Guest,
@@ -121,10 +121,10 @@ pub(crate) async fn follow(
     guest: &Guest,
     run: &Rc<Run>,
     mut reader: Reader,
-    frames: Frames,
+    (frames, writer): (Frames, Writer),
     mut out: SendStream<Bytes>,
 ) -> io::Result<()> {
-    let hearing = run.input.hear(frames);
+    let hearing = run.input.hear(frames, writer);
     tokio::pin!(hearing);
     let mut left = None;
     {
@@ -181,8 +181,9 @@ pub(crate) async fn attach(guest: Rc<Guest>, body: RecvStream, mut out: SendStre
     let role = Role::try_from(order.role).unwrap_or(Role::Watcher);
     let reader = run.output.reader([order.stdout_from, order.stderr_from], role);
     let attached = Attached { owner: reader.is_owner(), stdin_bytes: run.input.taken(), note: run.note.clone() };
+    let writer = if reader.is_owner() { run.input.new_owner() } else { Writer::Other };
     stream::send(&mut out, Frame::message(FrameKind::Attached, &attached)).await?;
-    follow(&guest, &run, reader, frames, out).await
+    follow(&guest, &run, reader, (frames, writer), out).await
 }
 
 /// Lists the runs.
