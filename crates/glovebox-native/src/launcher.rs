@@ -63,6 +63,7 @@ const REPORT: u64 = 2;
 const DOOR: u64 = 3;
 const CLIENT: u64 = 4;
 const DISK: u64 = 5;
+const REMOVAL: u64 = 6;
 const KIND_BITS: u64 = 3;
 
 /// When nothing happens for so long, there is time to make something ahead.
@@ -86,6 +87,8 @@ struct Launcher {
     sandboxes: BTreeMap<u64, Live>,
     /// Who speaks with this launcher as the keeper of living sandboxes.
     clients: BTreeMap<u64, Client>,
+    /// Children that remove files, and who waits for them.
+    removals: BTreeMap<u64, (OwnedFd, OwnedFd)>,
     next: u64,
     /// Whether the caller is gone, and only living sandboxes are left to keep.
     only_keeps: bool,
@@ -150,6 +153,7 @@ fn prepare(control: &OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> Result<La
         garbage: true,
         sandboxes: BTreeMap::new(),
         clients: BTreeMap::new(),
+        removals: BTreeMap::new(),
         next: 1,
         only_keeps: false,
         passed: None,
@@ -204,6 +208,7 @@ impl Launcher {
             REPORT => self.guest_reported(which),
             DOOR => self.let_in(which),
             DISK => self.disk_was_looked_at(which),
+            REMOVAL => self.removal_ended(which),
             _ => self.hear_client(which),
         }
         Ok(())
@@ -258,7 +263,10 @@ impl Launcher {
             }
             Order::Destroy { id } => self.destroy(id, reply),
             Order::Tier => drop(reply.map(|reply| wire::send(reply, &Answer::Tier(Tier::Namespaces), &[]))),
-            Order::RemoveStore { store } => keeping::remove_store(&store, reply.as_ref()),
+            Order::RemoveStore { store } => {
+                let Some(reply) = reply else { return };
+                self.remove_store(&store, reply);
+            }
             Order::Open { .. } | Order::Adopt { .. } | Order::WatchDisk { .. } | Order::Freeze { .. } => {
                 self.obey_for_living(order, reply);
             }

@@ -26,7 +26,7 @@ use rustix::{
 };
 
 use super::{
-    CLIENT, DISK, KIND_BITS, Launcher,
+    CLIENT, DISK, KIND_BITS, Launcher, REMOVAL,
     live::{Live, Pending, end, end_commands},
     making::watch_memory,
     watch_for,
@@ -340,6 +340,35 @@ impl Launcher {
         }
     }
 
+    /// Removes the files of a sandbox, in a child: how long it takes is up to what ran inside.
+    pub(super) fn remove_store(&mut self, store: &Path, reply: OwnedFd) {
+        let failed = |failure| drop(wire::send(&reply, &Answer::Failed(failure), &[]));
+        match step("remove the files", sys::fork_with(0)) {
+            Ok(Forked::Child) => {
+                if let Err(failure) = step("remove the files", store::remove(store)) {
+                    failed(failure);
+                }
+                sys::exit_now(0)
+            }
+            Ok(Forked::Parent { pidfd, .. }) => {
+                let number = self.next;
+                self.next += 1;
+                let _ = watch_for(&self.events, &pidfd, number << KIND_BITS | REMOVAL);
+                self.removals.insert(number, (pidfd, reply));
+            }
+            Err(failure) => failed(failure),
+        }
+    }
+
+    /// A removal is over. Where it failed, the child has said so before.
+    pub(super) fn removal_ended(&mut self, number: u64) {
+        if let Some((child, reply)) = self.removals.remove(&number) {
+            let _ = epoll::delete(&self.events, &child);
+            sys::wait_for(&child);
+            let _ = wire::send(reply, &Answer::Done, &[]);
+        }
+    }
+
     /// Somebody follows a run in a sandbox, and wants to know when the disk limit is passed.
     fn wait_for_disk(&mut self, id: SandboxId, reply: OwnedFd) {
         let Some((number, live)) = self.find_living(id) else { return };
@@ -417,23 +446,6 @@ impl Launcher {
         if !told {
             end_commands(live);
         }
-    }
-}
-
-/// Removes the files of a sandbox, in a child: how long it takes is up to what ran inside.
-pub(super) fn remove_store(store: &Path, reply: Option<&OwnedFd>) {
-    let remove = || {
-        let removed = step("remove the files", store::remove(store));
-        let answer = removed.map_or_else(Answer::Failed, |()| Answer::Done);
-        let _ = reply.map(|reply| wire::send(reply, &answer, &[]));
-    };
-    match sys::fork_with(0) {
-        Ok(Forked::Child) => {
-            remove();
-            sys::exit_now(0)
-        }
-        Ok(Forked::Parent { .. }) => {}
-        Err(_) => remove(),
     }
 }
 
