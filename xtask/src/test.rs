@@ -63,8 +63,10 @@ pub(crate) fn test() -> Result<()> {
     suites.run("… as a user there", || conformance(&["--without-namespaces", "--as-user", "one-id"]));
     suites.run("the README's first command", first_command);
     suites.run("examples", examples::examples);
-    suites
-        .run("embedding example", || one(&["cargo", "run", "--locked", "-p", "glovebox-engine", "--example", "embed"]));
+    for example in ["embed", "agent_loop"] {
+        let words = ["cargo", "run", "--locked", "-p", "glovebox-engine", "--example", example];
+        suites.run(&format!("example {example}"), || one(&words));
+    }
     suites.run("shell scripts", shell_scripts);
     suites.run("install, use, remove", || distribution::like_this_machine(&built("release", "glovebox")));
     suites.run("generated docs", || {
