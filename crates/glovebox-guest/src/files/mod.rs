@@ -1,257 +1,112 @@
 //! Files in and out, under the id of the commands: the guest's file system id is theirs for good.
 //!
-//! Paths are opened beneath the root without following any symbolic link, so that nothing inside can point the guest
-//! elsewhere; FIFOs, sockets and devices are never opened for reading.
+//! Two kinds of requests. A run's own input files ([`put`]) and artifacts ([`fetch`]) are opened beneath the root without
+//! following any symbolic link. All others name a path as a program inside would, and links on the way are followed as they
+//! would be for a program: the guest is inside, with the rights of the commands, so they lead nowhere else. What lies in a
+//! file system of the kernel's own is refused, however it was reached; pipes, sockets and devices are never waited for.
+//!
+//! The guest has one thread, so long work is done in pieces, and others get their turn in between.
 
-use std::{collections::BTreeSet, ffi::OsStr, io, os::fd::OwnedFd, os::unix::ffi::OsStrExt, path::Path};
+mod archive;
+mod change;
+mod fetch;
+mod list;
+mod open;
+mod put;
+mod read;
+mod remove;
+mod watch;
+mod write;
+
+use std::io;
 
 use bytes::Bytes;
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
-use glovebox_proto::{ArtifactQuery, FileEntry, FileKind, Frame, FrameKind, StartFailed, bound};
+use glovebox_proto::{
+    Frame, FrameKind,
+    file::{FileFailed, Obstacle},
+    path,
+};
 use h2::{RecvStream, SendStream};
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, openat2};
+use rustix::io::Errno;
+
+pub(crate) use fetch::fetch;
+pub(crate) use put::put;
 
 use crate::stream::{self, Frames};
 
-const DEEPEST: usize = 128;
+/// Why a request was not done.
+enum Trouble {
+    /// The stream to the host is broken, and there is nobody to tell.
+    Stream(io::Error),
+    /// The host is told.
+    File(FileFailed),
+}
 
-/// Writes the files that the host sends.
-pub(crate) async fn put(body: RecvStream, mut out: SendStream<Bytes>) -> io::Result<()> {
-    let mut frames = Frames::new(body);
-    let mut open: Option<(OwnedFd, FileEntry)> = None;
-    while let Some(frame) = frames.next().await? {
-        let length = frame.payload.len();
-        if let Err((path, error)) = put_frame(&frame, &mut open) {
-            let errno = error.raw_os_error().unwrap_or(libc::EIO);
-            let failed = StartFailed { step: format!("write {path}"), errno };
-            stream::send(&mut out, Frame::message(FrameKind::StartFailed, &failed)).await?;
-            return stream::end(&mut out);
-        }
-        frames.release(length)?;
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Trouble::Stream(error)
     }
-    stream::send(&mut out, Frame::data(FrameKind::Done, &[])).await?;
+}
+
+impl Trouble {
+    fn new(obstacle: Obstacle, path: &[u8]) -> Self {
+        Trouble::File(FileFailed { obstacle: obstacle.into(), errno: 0, path: path.to_vec(), detail: String::new() })
+    }
+
+    fn errno(errno: Errno, path: &[u8]) -> Self {
+        let failed = FileFailed { errno: errno.raw_os_error(), path: path.to_vec(), ..FileFailed::default() };
+        Trouble::File(failed)
+    }
+}
+
+/// Names the path that a failure was about.
+trait At<T> {
+    fn at(self, path: &[u8]) -> Result<T, Trouble>;
+}
+
+impl<T> At<T> for rustix::io::Result<T> {
+    fn at(self, path: &[u8]) -> Result<T, Trouble> {
+        self.map_err(|errno| Trouble::errno(errno, path))
+    }
+}
+
+/// Whether this is the path of a request about files.
+pub(crate) fn serves(path: &str) -> bool {
+    [path::READ, path::WRITE, path::LIST, path::STAT, path::CHANGE, path::PULL, path::PUSH, path::WATCH].contains(&path)
+}
+
+/// Serves a request about files.
+pub(crate) async fn serve(path: &str, body: RecvStream, mut out: SendStream<Bytes>) -> io::Result<()> {
+    let mut frames = Frames::new(body);
+    let Some(first) = frames.next().await? else { return Ok(()) };
+    frames.release(first.payload.len())?;
+    match answer(path, &first, &mut frames, &mut out).await {
+        Ok(()) => {}
+        Err(Trouble::File(failed)) => stream::send(&mut out, Frame::message(FrameKind::Failed, &failed)).await?,
+        Err(Trouble::Stream(error)) => return Err(error),
+    }
     stream::end(&mut out)
 }
 
-fn put_frame(frame: &Frame, open: &mut Option<(OwnedFd, FileEntry)>) -> Result<(), (String, io::Error)> {
-    match frame.kind {
-        FrameKind::File => {
-            let entry: FileEntry = frame.read().map_err(|e| (String::new(), io::Error::other(e)))?;
-            let name = entry.path.clone();
-            *open = begin(entry).map_err(|e| (name, e))?;
-            Ok(())
-        }
-        FrameKind::FileData => {
-            let (file, entry) = open.as_ref().ok_or_else(|| (String::new(), io::ErrorKind::InvalidData.into()))?;
-            write_all(file, &frame.payload).map_err(|e| (entry.path.clone(), e))
-        }
-        FrameKind::FileEnd => match open.take() {
-            Some((file, entry)) => {
-                let mode = Mode::from_raw_mode(entry.mode & 0o777);
-                let modified = set_modified(&file, entry.modified_ns);
-                modified.and_then(|()| rustix::fs::fchmod(&file, mode)).map_err(|e| (entry.path, e.into()))
-            }
-            None => Ok(()),
-        },
-        _ => Err((String::new(), io::ErrorKind::InvalidData.into())),
+async fn answer(path: &str, first: &Frame, frames: &mut Frames, out: &mut SendStream<Bytes>) -> Result<(), Trouble> {
+    match path {
+        path::READ => read::read(&message(first)?, out).await,
+        path::WRITE => write::write(&message(first)?, frames, out).await,
+        path::LIST => list::list(&message(first)?, out).await,
+        path::STAT => list::stat(&message(first)?, out).await,
+        path::CHANGE => change::change(message(first)?, out).await,
+        path::PULL => archive::pull(&message(first)?, out).await,
+        path::PUSH => archive::push(&message(first)?, frames, out).await,
+        path::WATCH => watch::watch(&message(first)?, out).await,
+        _ => Err(Trouble::Stream(io::ErrorKind::InvalidInput.into())),
     }
 }
 
-fn set_modified(file: &OwnedFd, nanoseconds: i64) -> rustix::io::Result<()> {
-    const SECOND: i64 = 1_000_000_000;
-    let time = Timespec { tv_sec: nanoseconds.div_euclid(SECOND), tv_nsec: nanoseconds.rem_euclid(SECOND) };
-    rustix::fs::futimens(file, &Timestamps { last_access: time, last_modification: time })
+fn message<M: prost::Message + Default>(frame: &Frame) -> io::Result<M> {
+    frame.read().map_err(io::Error::other)
 }
 
-fn begin(entry: FileEntry) -> io::Result<Option<(OwnedFd, FileEntry)>> {
-    let path = entry.path.trim_start_matches('/').to_owned();
-    let (folder, name) = path.rsplit_once('/').unwrap_or(("", &path));
-    if name.is_empty() || is_kernels(&path) {
-        return Err(rustix::io::Errno::ACCESS.into());
-    }
-    let folder = make_folders(folder)?;
-    let mode = Mode::from_raw_mode(entry.mode & 0o777);
-    match entry.kind() {
-        FileKind::Directory => match rustix::fs::mkdirat(&folder, name, mode) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(None),
-            Err(error) => Err(error.into()),
-        },
-        FileKind::Symlink => {
-            rustix::fs::symlinkat(&entry.link, &folder, name)?;
-            Ok(None)
-        }
-        FileKind::Regular => {
-            let flags =
-                OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let file = rustix::fs::openat(&folder, name, flags, Mode::from_raw_mode(0o600))?;
-            if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != FileType::RegularFile {
-                return Err(rustix::io::Errno::INVAL.into());
-            }
-            Ok(Some((file, entry)))
-        }
-    }
-}
-
-/// Whether a path below the root is the kernel's own and not a program's.
-fn is_kernels(path: &str) -> bool {
-    ["proc", "sys", "dev"].contains(&path.split('/').next().unwrap_or_default())
-}
-
-/// Opens a folder below the root, making what is missing of it.
-fn make_folders(path: &str) -> io::Result<OwnedFd> {
-    let mut at = open_folder("/")?;
-    for name in path.split('/').filter(|name| !name.is_empty()) {
-        match rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-            // A folder on the way that exists but cannot be written answers so; opening it tells the rest.
-            Err(rustix::io::Errno::ACCESS | rustix::io::Errno::ROFS | rustix::io::Errno::PERM) => {}
-            Err(error) => return Err(error.into()),
-        }
-        at = open_below(&at, name)?;
-    }
-    Ok(at)
-}
-
-fn open_folder(path: &str) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)?)
-}
-
-fn open_below(folder: &OwnedFd, name: impl rustix::path::Arg) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(folder, name, flags, Mode::empty())?)
-}
-
-fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match rustix::io::write(file, bytes) {
-            Ok(length) => bytes = &bytes[length..],
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
-}
-
-/// Sends the files that match the host's query.
-pub(crate) async fn fetch(body: RecvStream, mut out: SendStream<Bytes>) -> io::Result<()> {
-    let mut frames = Frames::new(body);
-    let Some(frame) = frames.next().await? else { return Ok(()) };
-    let query: ArtifactQuery = frame.read().map_err(io::Error::other)?;
-    let globs = glob_set(&query.globs)?;
-    if is_kernels(query.root.trim_start_matches('/')) {
-        return Err(rustix::io::Errno::ACCESS.into());
-    }
-    let mut left = query.most;
-    let mut bytes_left = query.most_bytes;
-    for start in starts(&query.globs) {
-        let Ok(folder) = open_folder(&format!("{}/{start}", query.root)) else { continue };
-        let mut found = Vec::new();
-        find(&folder, &start, &globs, 0, &mut left, &mut found);
-        for path in found {
-            send_file(&mut out, &query.root, &path, &mut bytes_left).await?;
-        }
-    }
-    stream::send(&mut out, Frame::data(FrameKind::Done, &[])).await?;
-    stream::end(&mut out)
-}
-
-fn glob_set(globs: &[String]) -> io::Result<GlobSet> {
-    let mut set = GlobSetBuilder::new();
-    for glob in globs {
-        set.add(GlobBuilder::new(glob).literal_separator(true).build().map_err(io::Error::other)?);
-    }
-    set.build().map_err(io::Error::other)
-}
-
-/// The folders to look into: the parts of the globs before their first wildcard, none within another.
-fn starts(globs: &[String]) -> BTreeSet<String> {
-    let mut starts: BTreeSet<String> = BTreeSet::new();
-    for glob in globs {
-        let fixed = &glob[..glob.find(['*', '?', '[', '{', '\\']).unwrap_or(glob.len())];
-        let folder = fixed.rsplit_once('/').map_or("", |(folder, _)| folder);
-        starts.insert(folder.to_owned());
-    }
-    let within = |a: &str, b: &str| a != b && (b.is_empty() || a.starts_with(&format!("{b}/")));
-    starts.iter().filter(|a| !starts.iter().any(|b| within(a, b))).cloned().collect()
-}
-
-/// Collects the regular files below a folder that match. Links are not followed, and nothing but folders is opened.
-fn find(folder: &OwnedFd, path: &str, globs: &GlobSet, depth: usize, left: &mut u64, found: &mut Vec<Vec<u8>>) {
-    let Ok(entries) = Dir::read_from(folder) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name().to_bytes();
-        if name == b"." || name == b".." || *left == 0 {
-            continue;
-        }
-        let below = if path.is_empty() { name.to_vec() } else { [path.as_bytes(), b"/", name].concat() };
-        let Ok(stat) = rustix::fs::statat(folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory if depth < DEEPEST => {
-                if let (Ok(inner), Ok(path)) = (open_below(folder, entry.file_name()), str::from_utf8(&below)) {
-                    find(&inner, path, globs, depth + 1, left, found);
-                }
-            }
-            FileType::RegularFile if globs.is_match(Path::new(OsStr::from_bytes(&below))) => {
-                *left -= 1;
-                found.push(below);
-            }
-            _ => {}
-        }
-    }
-}
-
-async fn send_file(out: &mut SendStream<Bytes>, root: &str, path: &[u8], left: &mut u64) -> io::Result<()> {
-    // A name that is no text could be taken for another one on the host.
-    let Ok(name) = str::from_utf8(path) else { return Ok(()) };
-    let whole = [root.as_bytes(), b"/", path].concat();
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    // A file that went away or cannot be read is left out; the host compares with what it asked for.
-    let Ok(file) = openat2(CWD, OsStr::from_bytes(&whole), flags, Mode::empty(), resolve) else { return Ok(()) };
-    let stat = rustix::fs::fstat(&file)?;
-    let size = stat.st_size as u64;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || size > *left {
-        return Ok(());
-    }
-    *left -= size;
-    let entry = FileEntry {
-        path: name.to_owned(),
-        mode: stat.st_mode & 0o777,
-        kind: FileKind::Regular.into(),
-        link: String::new(),
-        modified_ns: 0,
-    };
-    stream::send(out, Frame::message(FrameKind::File, &entry)).await?;
-    let mut buffer = vec![0; bound::CHUNK];
-    let mut unsent = size;
-    // A file that grows while it is read ends where it ended when it was opened.
-    while unsent > 0 {
-        let most = unsent.min(bound::CHUNK as u64) as usize;
-        match rustix::io::read(&file, &mut buffer[..most]) {
-            Ok(0) => break,
-            Ok(length) => {
-                unsent -= length as u64;
-                stream::send(out, Frame::data(FrameKind::FileData, &buffer[..length])).await?;
-            }
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    stream::send(out, Frame::data(FrameKind::FileEnd, &[])).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn looking_starts_at_the_fixed_part_of_each_glob_and_never_twice() {
-        let globs = |texts: &[&str]| texts.iter().map(|t| t.to_string()).collect::<Vec<_>>();
-        let list = |texts: &[&str]| starts(&globs(texts)).into_iter().collect::<Vec<_>>();
-        assert_eq!(list(&["outputs/**"]), ["outputs"]);
-        assert_eq!(list(&["outputs/**", "outputs/a/*.png"]), ["outputs"]);
-        assert_eq!(list(&["outputs/**", "*.txt"]), [""]);
-        assert_eq!(list(&["a/b/c.txt", "outputs/**"]), ["a/b", "outputs"]);
-    }
+/// The last word of a request that was done.
+async fn done(out: &mut SendStream<Bytes>) -> Result<(), Trouble> {
+    Ok(stream::send(out, Frame::data(FrameKind::Done, &[])).await?)
 }
