@@ -13,7 +13,7 @@ use glovebox_core::{
 use glovebox_ledger::Ledger;
 
 use crate::{
-    RunRequest, Stdin,
+    Files, RunRequest, Stdin,
     attach::EndUnheard,
     begin::{self, Known},
     channel::Channel,
@@ -261,6 +261,11 @@ impl Sandbox {
             }
             Err(error) => Err(entry.forget_after(error)),
         }
+    }
+
+    /// Its files.
+    pub fn files(&self) -> Files {
+        Files::new(self.place.channel.clone())
     }
 
     /// What the host saw of it so far.
