@@ -12,6 +12,7 @@ mod cases;
 mod client;
 mod cutting;
 mod finished;
+mod inside_files;
 mod leftovers;
 mod liar;
 mod reading;
