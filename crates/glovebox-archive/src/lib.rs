@@ -21,6 +21,7 @@ pub use folder::{Listed, is_kernels_own, open_beneath, read_some};
 pub use pack::Pack;
 pub use read::{Entry, Event, Kind, Reader};
 pub use unpack::{LinkRule, Unpack};
+pub use walk::{Found, Step, Walk};
 
 /// No folder below this depth is packed.
 pub const DEEPEST: usize = 128;

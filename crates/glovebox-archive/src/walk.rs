@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A tree that is being walked. Folders come before what is in them.
-pub(crate) struct Walk {
+pub struct Walk {
     top: OwnedFd,
     /// From the top to where we are; never empty until the end.
     levels: Vec<Level>,
@@ -38,15 +38,17 @@ struct Level {
 }
 
 /// Something that was found.
-pub(crate) struct Found {
-    pub(crate) name: CString,
+pub struct Found {
+    /// Its name.
+    pub name: CString,
     /// Its path below the top.
-    pub(crate) path: Vec<u8>,
-    pub(crate) stat: Stat,
+    pub path: Vec<u8>,
+    /// What is known of it.
+    pub stat: Stat,
 }
 
 /// One step of a walk.
-pub(crate) enum Step {
+pub enum Step {
     /// Something was found.
     Found(Found),
     /// Nothing was found in this step; there may be more.
@@ -56,18 +58,19 @@ pub(crate) enum Step {
 }
 
 impl Walk {
-    pub(crate) fn new(top: OwnedFd) -> Result<Self> {
+    /// Walks what is below a folder.
+    pub fn new(top: OwnedFd) -> Result<Self> {
         let here = Some(open_beneath(&top, b"")?);
         Ok(Walk { top, levels: vec![Level::new(0)], here, path: Vec::new() })
     }
 
     /// The folder in which the last thing was found.
-    pub(crate) fn here(&self) -> Option<BorrowedFd<'_>> {
+    pub fn here(&self) -> Option<BorrowedFd<'_>> {
         self.here.as_ref().map(AsFd::as_fd)
     }
 
-    /// Looks at the next thing. A folder that was found is entered in the step after.
-    pub(crate) fn step(&mut self, left_out: &mut LeftOut) -> Step {
+    /// Looks at the next thing, with a few calls of the kernel. What is in a folder follows only when it is entered.
+    pub fn step(&mut self, left_out: &mut LeftOut) -> Step {
         let Some(level) = self.levels.last_mut() else { return Step::End };
         let Some(listed) = level.names.pop_front() else {
             if let Err(error) = self.read_more() {
@@ -92,7 +95,7 @@ impl Walk {
     }
 
     /// Enters a folder that was just found. Says whether it could: the kernel's own folders are passed over.
-    pub(crate) fn enter(&mut self, found: &Found, left_out: &mut LeftOut) -> bool {
+    pub fn enter(&mut self, found: &Found, left_out: &mut LeftOut) -> bool {
         debug_assert_eq!(FileType::from_raw_mode(found.stat.st_mode), FileType::Directory);
         if self.levels.len() > DEEPEST {
             left_out.note(&found.path, Why::TooDeep);

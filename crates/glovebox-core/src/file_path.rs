@@ -15,7 +15,14 @@ pub struct FilePath(Vec<u8>);
 impl FilePath {
     /// Checks an absolute path. `//` and `/./` are folded away.
     pub fn absolute(bytes: impl AsRef<[u8]>) -> Result<Self> {
-        let bytes = bytes.as_ref();
+        let path = Self::clean(bytes.as_ref())?;
+        match path.0.len() <= LONGEST {
+            true => Ok(path),
+            false => Err(too_long(bytes.as_ref(), "it is longer than 4095 bytes")),
+        }
+    }
+
+    fn clean(bytes: &[u8]) -> Result<Self> {
         if !bytes.starts_with(b"/") {
             return Err(wrong(bytes, "it must start with '/'"));
         }
@@ -29,11 +36,7 @@ impl FilePath {
         if parts.iter().any(|part| part.len() > LONGEST_NAME) {
             return Err(too_long(bytes, "a name in it is longer than 255 bytes"));
         }
-        let clean = [b"/", &parts.join(&b'/')[..]].concat();
-        if clean.len() > LONGEST {
-            return Err(too_long(bytes, "it is longer than 4095 bytes"));
-        }
-        Ok(FilePath(clean))
+        Ok(FilePath([b"/", &parts.join(&b'/')[..]].concat()))
     }
 
     /// Checks a path that may be relative to `base`.
@@ -45,9 +48,10 @@ impl FilePath {
         }
     }
 
-    /// The path of a name, or of several names with `/` between them, in this folder.
+    /// The path of a name, or of several names with `/` between them, in this folder. What programs make may lie so deep that
+    /// its path is too long to be used; it is a path all the same, and can be told.
     pub fn join(&self, name: &[u8]) -> Result<Self> {
-        Self::absolute([&self.0[..], b"/", name].concat())
+        Self::clean(&[&self.0[..], b"/", name].concat())
     }
 
     /// The last name; empty for the root.
@@ -117,6 +121,8 @@ mod tests {
         let long = [b"/".to_vec(), vec![b'n'; 256]].concat();
         assert_eq!(FilePath::absolute(long).unwrap_err().code, ErrorCode::NameTooLong);
         assert_eq!(FilePath::absolute(b"/abc".repeat(1024)).unwrap_err().code, ErrorCode::NameTooLong);
+        let deep = FilePath::absolute(b"/abc".repeat(1000)).unwrap();
+        assert_eq!(deep.join(&[b'n'; 200]).unwrap().as_bytes().len(), 4201);
     }
 
     #[test]

@@ -56,6 +56,8 @@ fn by_errno(errno: Errno, message: &dyn Fn(&str) -> String) -> Error {
             .hint("mv inside copies and then removes: glovebox exec ID -- mv FROM TO"),
         Errno::FBIG => error(ErrorCode::TooLarge, "it would be too large"),
         Errno::NXIO => error(ErrorCode::NotAnOrdinaryFile, "it is a pipe or a socket"),
+        Errno::MFILE | Errno::NFILE => error(ErrorCode::FileFailed, "there are too many open files or watches")
+            .hint("fs.inotify.max_user_instances of this machine limits watches"),
         Errno::LOOP => error(ErrorCode::FileFailed, "a link is in the way"),
         Errno::AGAIN => error(ErrorCode::FileFailed, "a program inside holds it"),
         Errno::BUSY => error(ErrorCode::FileFailed, "it is in use"),

@@ -303,7 +303,6 @@ fn name_in(folder: &FilePath, name: &[u8]) -> Result<FilePath> {
     if matches!(name, b"" | b"." | b"..") || name.contains(&b'/') || name.contains(&0) {
         return Err(violation("the guest sent something that is no name".to_owned()));
     }
-    // A folder may lie so deep that what is in it has no path any more.
     folder.join(name)
 }
 

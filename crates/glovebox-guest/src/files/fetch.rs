@@ -1,17 +1,16 @@
 //! Artifacts of a run, on their way out. No link is followed, and only regular files are opened for reading.
 
-use std::{collections::BTreeSet, ffi::OsStr, io, os::fd::OwnedFd, os::unix::ffi::OsStrExt, path::Path};
+use std::{collections::BTreeSet, ffi::OsStr, io, os::unix::ffi::OsStrExt, path::Path};
 
 use bytes::Bytes;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use glovebox_archive::{LeftOut, Step, Walk};
 use glovebox_proto::{ArtifactQuery, FileEntry, FileKind, Frame, FrameKind, bound};
 use h2::{RecvStream, SendStream};
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
 
-use super::open::{is_kernels, open_below, open_folder};
+use super::open::{is_kernels, open_folder};
 use crate::stream::{self, Frames};
-
-const DEEPEST: usize = 128;
 
 /// Sends the files that match the host's query.
 pub(crate) async fn fetch(body: RecvStream, mut out: SendStream<Bytes>) -> io::Result<()> {
@@ -25,11 +24,30 @@ pub(crate) async fn fetch(body: RecvStream, mut out: SendStream<Bytes>) -> io::R
     let mut left = query.most;
     let mut bytes_left = query.most_bytes;
     for start in starts(&query.globs) {
-        let Ok(folder) = open_folder(format!("{}/{start}", query.root).as_bytes()) else { continue };
-        let mut found = Vec::new();
-        find(&folder, &start, &globs, 0, &mut left, &mut found);
-        for path in found {
-            send_file(&mut out, &query.root, &path, &mut bytes_left).await?;
+        let folder = open_folder(format!("{}/{start}", query.root).as_bytes()).and_then(Walk::new);
+        let Ok(mut walk) = folder else { continue };
+        // The host compares with what it asked for, so it needs no list of what is left out.
+        let mut left_out = LeftOut::default();
+        loop {
+            let found = match walk.step(&mut left_out) {
+                Step::Found(found) => found,
+                Step::Nothing => {
+                    stream::breathe(&mut out).await?;
+                    continue;
+                }
+                Step::End => break,
+            };
+            let path = below(&start, &found.path);
+            match FileType::from_raw_mode(found.stat.st_mode) {
+                FileType::Directory => {
+                    walk.enter(&found, &mut left_out);
+                }
+                FileType::RegularFile if left > 0 && globs.is_match(Path::new(OsStr::from_bytes(&path))) => {
+                    left -= 1;
+                    send_file(&mut out, &query.root, &path, &mut bytes_left).await?;
+                }
+                _ => {}
+            }
         }
     }
     stream::send(&mut out, Frame::data(FrameKind::Done, &[])).await?;
@@ -56,31 +74,8 @@ fn starts(globs: &[String]) -> BTreeSet<String> {
     starts.iter().filter(|a| !starts.iter().any(|b| within(a, b))).cloned().collect()
 }
 
-/// Collects the regular files below a folder that match. Links are not followed, and nothing but folders is opened.
-fn find(folder: &OwnedFd, path: &str, globs: &GlobSet, depth: usize, left: &mut u64, found: &mut Vec<Vec<u8>>) {
-    let Ok(entries) = Dir::read_from(folder) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name().to_bytes();
-        if name == b"." || name == b".." || *left == 0 {
-            continue;
-        }
-        let below = if path.is_empty() { name.to_vec() } else { [path.as_bytes(), b"/", name].concat() };
-        let Ok(stat) = rustix::fs::statat(folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory if depth < DEEPEST => {
-                if let (Ok(inner), Ok(path)) =
-                    (open_below(folder, entry.file_name().to_bytes()), str::from_utf8(&below))
-                {
-                    find(&inner, path, globs, depth + 1, left, found);
-                }
-            }
-            FileType::RegularFile if globs.is_match(Path::new(OsStr::from_bytes(&below))) => {
-                *left -= 1;
-                found.push(below);
-            }
-            _ => {}
-        }
-    }
+fn below(start: &str, path: &[u8]) -> Vec<u8> {
+    if start.is_empty() { path.to_vec() } else { [start.as_bytes(), b"/", path].concat() }
 }
 
 async fn send_file(out: &mut SendStream<Bytes>, root: &str, path: &[u8], left: &mut u64) -> io::Result<()> {

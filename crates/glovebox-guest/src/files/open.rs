@@ -29,8 +29,16 @@ pub(super) fn open(path: &[u8], flags: OFlags) -> Result<OwnedFd, Trouble> {
     if is_kernels(path) {
         return Err(Trouble::new(Obstacle::KernelsOwn, path));
     }
-    let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS).at(path)?;
+    if flags.contains(OFlags::PATH) {
+        return open_checked(path, flags);
+    }
+    // To open a file of the kernel's can do things, so it is looked at first; and again, since it may be another one then.
+    drop(open_checked(path, OFlags::PATH)?);
+    open_checked(path, flags | OFlags::NONBLOCK | OFlags::NOCTTY)
+}
+
+fn open_checked(path: &[u8], flags: OFlags) -> Result<OwnedFd, Trouble> {
+    let file = openat2(CWD, path, flags | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_MAGICLINKS).at(path)?;
     match is_kernels_own(&file).at(path)? {
         true => Err(Trouble::new(Obstacle::KernelsOwn, path)),
         false => Ok(file),
@@ -39,13 +47,18 @@ pub(super) fn open(path: &[u8], flags: OFlags) -> Result<OwnedFd, Trouble> {
 
 /// Opens a regular file for reading, and nothing else: a pipe would be empty for ever, and a device never.
 pub(super) fn open_ordinary(path: &[u8]) -> Result<(OwnedFd, Stat), Trouble> {
+    let look = |file: &OwnedFd| {
+        let stat = rustix::fs::fstat(file).at(path)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(stat),
+            FileType::Directory => Err(Trouble::errno(Errno::ISDIR, path)),
+            _ => Err(Trouble::new(Obstacle::NotOrdinary, path)),
+        }
+    };
+    look(&open(path, OFlags::PATH)?)?;
     let file = open(path, OFlags::RDONLY)?;
-    let stat = rustix::fs::fstat(&file).at(path)?;
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Ok((file, stat)),
-        FileType::Directory => Err(Trouble::errno(Errno::ISDIR, path)),
-        _ => Err(Trouble::new(Obstacle::NotOrdinary, path)),
-    }
+    let stat = look(&file)?;
+    Ok((file, stat))
 }
 
 /// Opens the folder that a path lies in, links followed, and gives the name in it.
@@ -99,7 +112,7 @@ pub(super) fn open_folder(path: &[u8]) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Opens a folder in a folder, if it is one and not a link.
-pub(super) fn open_below(folder: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
+fn open_below(folder: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(folder, name, flags, Mode::empty())
 }
