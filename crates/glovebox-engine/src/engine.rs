@@ -265,7 +265,8 @@ impl Sandbox {
 
     /// Its files.
     pub fn files(&self) -> Files {
-        Files::new(self.place.channel.clone())
+        let watched = self.guard.living.then(|| (self.engine.backend.clone(), self.place.id));
+        Files::new(self.place.channel.clone(), watched)
     }
 
     /// What the host saw of it so far.

@@ -2,12 +2,21 @@
 
 use std::io;
 
-use glovebox_core::{Error, ErrorCode, shown};
+use glovebox_core::{Error, ErrorCode, LimitKind, shown};
 use glovebox_proto::file::{ArchiveEnd, FileFailed, Obstacle};
 use rustix::io::Errno;
 
 /// The longest path that is repeated from a guest, which may say anything.
 const LONGEST: usize = 8192;
+
+const MORE_ROOM: &str = "remove files, or make a sandbox with more --disk or --inodes";
+
+/// The error for a write that made a sandbox larger than it may be.
+pub(super) fn outgrown(limit: LimitKind) -> Error {
+    let what = if limit == LimitKind::Inodes { "files and folders" } else { "bytes" };
+    let message = format!("there is no room left in the sandbox: it has more {what} than its limit allows");
+    Error::new(ErrorCode::DiskFull, message).hint(MORE_ROOM)
+}
 
 /// The error for a request that the guest could not do. `act` is what was tried: `read`, `make the folder`.
 pub(super) fn failed(told: &FileFailed, act: &str) -> Error {
@@ -49,8 +58,9 @@ fn by_errno(errno: Errno, message: &dyn Fn(&str) -> String) -> Error {
         Errno::ACCESS | Errno::PERM => error(ErrorCode::PermissionDenied, "the user inside may not do that"),
         Errno::ROFS => error(ErrorCode::ReadOnly, "it lies where nothing can be written")
             .hint("/workspace, /home/user and /tmp can be written"),
-        Errno::NOSPC | Errno::DQUOT => error(ErrorCode::DiskFull, "there is no room left in the sandbox")
-            .hint("remove files, or make a sandbox with more --disk or --inodes"),
+        Errno::NOSPC | Errno::DQUOT => {
+            error(ErrorCode::DiskFull, "there is no room left in the sandbox").hint(MORE_ROOM)
+        }
         Errno::NAMETOOLONG => error(ErrorCode::NameTooLong, "its name or path is too long"),
         Errno::XDEV => error(ErrorCode::DifferentMounts, "the two paths lie in different mounts")
             .hint("mv inside copies and then removes: glovebox exec ID -- mv FROM TO"),

@@ -8,11 +8,11 @@ mod copy;
 mod failure;
 mod streams;
 
-use std::io;
+use std::{io, sync::Arc};
 
 use bytes::Bytes;
 use futures_core::Stream;
-use glovebox_core::{Error, ErrorCode, FilePath, Result};
+use glovebox_core::{Backend, Error, ErrorCode, FilePath, LimitKind, Result, SandboxId};
 use glovebox_proto::{
     Frame, FrameKind, bound,
     file::{
@@ -24,15 +24,18 @@ use glovebox_proto::{
 use jiff::Timestamp;
 use prost::Message;
 
-use crate::channel::{Channel, Opening, Receiving, Sending, read, unexpected};
+use crate::channel::{Channel, Opening, Sending, in_time, read, unexpected};
 pub use copy::Content;
 use failure::{check_left_out, failed, gone};
+use streams::Frames;
 pub use streams::{Archive, Entries, FileEvent, FileEvents, FileStream};
 
 /// The files of a sandbox. Cheap to clone.
 #[derive(Clone)]
 pub struct Files {
     channel: Channel,
+    /// Who tells when the disk limit is passed, where the file system inside does not hold it by itself.
+    watched: Option<(Arc<dyn Backend>, SandboxId)>,
 }
 
 /// What lies under a path.
@@ -148,21 +151,17 @@ pub enum Recursion {
 const SETTABLE: u32 = 0o1777;
 
 impl Files {
-    pub(crate) fn new(channel: Channel) -> Self {
-        Files { channel }
+    pub(crate) fn new(channel: Channel, watched: Option<(Arc<dyn Backend>, SandboxId)>) -> Self {
+        Files { channel, watched }
     }
 
     /// Reads a file, or a part of it. A file that grows meanwhile ends where it ended when it was opened.
     pub async fn read(&self, path: &FilePath, range: Range) -> Result<FileStream> {
         let request = ReadFile { path: bytes_of(path), offset: range.offset, length: range.length };
-        let mut receiving = self.ask(path::READ, &request).await?;
-        match receiving.next().await? {
-            Some(frame) if frame.kind == FrameKind::Entry => {
-                let entry = streams::entry(path.clone(), read(&frame)?);
-                Ok(FileStream::new(receiving, entry, range))
-            }
-            other => Err(refused(other, "read")),
-        }
+        let mut frames = self.ask(path::READ, &request).await?;
+        let entry = frames.first(FrameKind::Entry, "read").await.and_then(|frame| read(&frame));
+        let entry = streams::entry(path.clone(), self.channel.judge(entry)?);
+        Ok(FileStream::new(frames, entry, range))
     }
 
     /// Writes a file, whole or not at all: it appears under its name when all bytes are there, and replaces what was there.
@@ -178,7 +177,7 @@ impl Files {
         let (bytes, frame) = self.send(path::WRITE, &request, content).await?;
         match frame {
             Some(frame) if frame.kind == FrameKind::Done => Ok(bytes),
-            other => Err(refused(other, "write")),
+            other => self.channel.judge(Err(refused(other, "write"))),
         }
     }
 
@@ -192,23 +191,22 @@ impl Files {
     /// What lies under a path.
     pub async fn stat(&self, path: &FilePath, links: FollowLinks) -> Result<Entry> {
         let request = StatFile { path: bytes_of(path), follow: links == FollowLinks::Yes };
-        match self.ask(path::STAT, &request).await?.next().await? {
-            Some(frame) if frame.kind == FrameKind::Entry => Ok(streams::entry(path.clone(), read(&frame)?)),
-            other => Err(refused(other, "look at")),
-        }
+        let asked = async { self.ask(path::STAT, &request).await?.first(FrameKind::Entry, "look at").await };
+        let told = in_time(asked).await.and_then(|frame| read(&frame));
+        Ok(streams::entry(path.clone(), self.channel.judge(told)?))
     }
 
     /// Makes a folder.
     pub async fn make_folder(&self, path: &FilePath, mode: u32, parents: Parents) -> Result<()> {
         let mode = check_mode(mode)?;
         let request = MakeFolder { path: bytes_of(path), mode, parents: parents == Parents::Make };
-        self.change(Change::MakeFolder(request), "make the folder").await
+        in_time(self.change(Change::MakeFolder(request), "make the folder")).await
     }
 
     /// Gives something another path in the same mount, at once.
     pub async fn rename(&self, from: &FilePath, to: &FilePath, replace: Replace) -> Result<()> {
         let request = Rename { from: bytes_of(from), to: bytes_of(to), replace: replace == Replace::Yes };
-        self.change(Change::Rename(request), "rename").await
+        in_time(self.change(Change::Rename(request), "rename")).await
     }
 
     /// Removes a file, a link or an empty folder; with [`Recursion::All`] a folder with all that is in it.
@@ -220,14 +218,13 @@ impl Files {
     /// Sets permission bits. What gives a program the rights of others, as set-user-id does, is refused.
     pub async fn set_mode(&self, path: &FilePath, mode: u32) -> Result<()> {
         let request = SetMode { path: bytes_of(path), mode: check_mode(mode)? };
-        self.change(Change::SetMode(request), "set the mode of").await
+        in_time(self.change(Change::SetMode(request), "set the mode of")).await
     }
 
     /// What is in a folder, as a tar archive whose names count from that folder. Pipes, sockets and devices are not in it.
     /// When something could not be packed, the archive is complete but for that, and an error after its last byte says so.
     pub async fn pull_tar(&self, path: &FilePath) -> Result<Archive> {
-        let receiving = self.ask(path::PULL, &FolderArchive { path: bytes_of(path) }).await?;
-        Archive::begin(receiving).await
+        Archive::begin(self.ask(path::PULL, &FolderArchive { path: bytes_of(path) }).await?).await
     }
 
     /// Makes files from a tar archive in a folder that is there. What has the same name is replaced. Nothing is made through
@@ -236,7 +233,7 @@ impl Files {
         let request = FolderArchive { path: bytes_of(path) };
         match self.send(path::PUSH, &request, archive).await?.1 {
             Some(frame) if frame.kind == FrameKind::ArchiveEnd => check_left_out(&read::<ArchiveEnd>(&frame)?),
-            other => Err(refused(other, "unpack into")),
+            other => self.channel.judge(Err(refused(other, "unpack into"))),
         }
     }
 
@@ -244,25 +241,33 @@ impl Files {
     /// [`FileEvent::Lost`]. The stream ends when what is watched is removed or renamed.
     pub async fn watch(&self, path: &FilePath, recursion: Recursion) -> Result<FileEvents> {
         let request = WatchFiles { path: bytes_of(path), recursive: recursion == Recursion::All };
-        let mut receiving = self.ask(path::WATCH, &request).await?;
-        match receiving.next().await? {
-            Some(frame) if frame.kind == FrameKind::Events => Ok(FileEvents::new(receiving, path.clone())),
-            other => Err(refused(other, "watch")),
-        }
+        let mut frames = self.ask(path::WATCH, &request).await?;
+        frames.first(FrameKind::Events, "watch").await?;
+        Ok(FileEvents::new(frames, path.clone()))
     }
 
     /// Sends a request that is one message.
-    async fn ask(&self, path: &str, request: &impl Message) -> Result<Receiving> {
-        let (mut sending, opening) = self.channel.request(path).await?;
-        sending.send(Frame::message(FrameKind::Query, request)).await?;
-        sending.end()?;
-        opening.answer().await
+    async fn ask(&self, path: &str, request: &impl Message) -> Result<Frames> {
+        let asked = async {
+            let (mut sending, opening) = self.channel.request(path).await?;
+            sending.send(Frame::message(FrameKind::Query, request)).await?;
+            sending.end()?;
+            opening.answer().await
+        };
+        let receiving = self.channel.judge(in_time(asked).await)?;
+        Ok(Frames { receiving, channel: self.channel.clone() })
     }
 
     async fn change(&self, change: Change, act: &str) -> Result<()> {
-        match self.ask(path::CHANGE, &ChangeFiles { change: Some(change) }).await?.next().await? {
-            Some(frame) if frame.kind == FrameKind::Done => Ok(()),
-            other => Err(refused(other, act)),
+        let mut frames = self.ask(path::CHANGE, &ChangeFiles { change: Some(change) }).await?;
+        frames.first(FrameKind::Done, act).await.map(drop)
+    }
+
+    /// Waits until a limit is passed that only a watch holds.
+    async fn outgrown(&self) -> LimitKind {
+        match &self.watched {
+            Some((backend, id)) => backend.watched_limit(*id).await,
+            None => std::future::pending().await,
         }
     }
 
@@ -280,14 +285,15 @@ impl Files {
         let mut answer = std::pin::pin!(first_answer(opening));
         tokio::select! {
             biased;
-            frame = &mut answer => return Ok((sent, frame?)),
+            frame = &mut answer => return Ok((sent, self.channel.judge(frame)?)),
+            limit = self.outgrown() => return Err(failure::outgrown(limit)),
             finished = send_content(sending, content, &mut sent) => match finished {
                 // A guest that refuses the rest has said why.
                 Err(error) if error.code == ErrorCode::SandboxLost => {}
                 other => other?,
             },
         }
-        Ok((sent, answer.await?))
+        Ok((sent, self.channel.judge(answer.await)?))
     }
 }
 

@@ -21,20 +21,42 @@ use super::{
     failure::{check_left_out, gone},
     refused,
 };
-use crate::channel::{Receiving, read, unexpected, violation};
+use crate::channel::{Channel, Receiving, read, unexpected, violation};
+
+/// What a guest answers. One that breaks the rules is not spoken with again.
+pub(super) struct Frames {
+    pub(super) receiving: Receiving,
+    pub(super) channel: Channel,
+}
+
+impl Frames {
+    /// The first frame, if it is of the kind that was hoped for.
+    pub(super) async fn first(&mut self, kind: FrameKind, act: &str) -> Result<Frame> {
+        let first = match self.receiving.next().await {
+            Ok(Some(frame)) if frame.kind == kind => Ok(frame),
+            Ok(other) => Err(refused(other, act)),
+            Err(error) => Err(error),
+        };
+        self.channel.judge(first)
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame>>> {
+        self.receiving.poll_next(cx)
+    }
+}
 
 /// The bytes of a file as they come.
 pub struct FileStream {
-    receiving: Receiving,
+    frames: Frames,
     entry: Entry,
     left: u64,
     ended: bool,
 }
 
 impl FileStream {
-    pub(super) fn new(receiving: Receiving, entry: Entry, range: Range) -> Self {
+    pub(super) fn new(frames: Frames, entry: Entry, range: Range) -> Self {
         let left = entry.bytes.saturating_sub(range.offset).min(range.length.unwrap_or(u64::MAX));
-        FileStream { receiving, entry, left, ended: false }
+        FileStream { frames, entry, left, ended: false }
     }
 
     /// What is known of the file since it was opened.
@@ -44,14 +66,19 @@ impl FileStream {
 
     /// The next bytes; none at the end.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
-        poll_fn(|cx| self.poll(cx)).await
+        poll_fn(|cx| self.poll_judged(cx)).await
+    }
+
+    fn poll_judged(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
+        let next = ready!(self.poll(cx));
+        Poll::Ready(self.frames.channel.judge(next))
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
         if self.ended {
             return Poll::Ready(Ok(None));
         }
-        Poll::Ready(match ready!(self.receiving.poll_next(cx))? {
+        Poll::Ready(match ready!(self.frames.poll_next(cx))? {
             Some(Frame { kind: FrameKind::FileData, payload }) => match self.left.checked_sub(payload.len() as u64) {
                 Some(left) => {
                     self.left = left;
@@ -72,31 +99,32 @@ impl Stream for FileStream {
     type Item = Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
-        self.poll(cx).map(Result::transpose)
+        self.poll_judged(cx).map(Result::transpose)
     }
 }
 
 /// The bytes of a tar archive as they come.
 pub struct Archive {
-    receiving: Receiving,
+    frames: Frames,
     first: Option<Frame>,
     ended: bool,
 }
 
 impl Archive {
     /// Waits for the first bytes, so that a folder that cannot be packed at all is known at once.
-    pub(super) async fn begin(mut receiving: Receiving) -> Result<Self> {
-        match receiving.next().await? {
-            Some(frame) if frame.kind == FrameKind::FileData => {
-                Ok(Archive { receiving, first: Some(frame), ended: false })
-            }
-            other => Err(refused(other, "pack")),
-        }
+    pub(super) async fn begin(mut frames: Frames) -> Result<Self> {
+        let first = frames.first(FrameKind::FileData, "pack").await?;
+        Ok(Archive { frames, first: Some(first), ended: false })
     }
 
     /// The next bytes; none at the end.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
-        poll_fn(|cx| self.poll(cx)).await
+        poll_fn(|cx| self.poll_judged(cx)).await
+    }
+
+    fn poll_judged(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
+        let next = ready!(self.poll(cx));
+        Poll::Ready(self.frames.channel.judge(next))
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
@@ -106,7 +134,7 @@ impl Archive {
         if self.ended {
             return Poll::Ready(Ok(None));
         }
-        Poll::Ready(match ready!(self.receiving.poll_next(cx))? {
+        Poll::Ready(match ready!(self.frames.poll_next(cx))? {
             Some(Frame { kind: FrameKind::FileData, payload }) => Ok(Some(payload)),
             Some(frame) if frame.kind == FrameKind::ArchiveEnd => {
                 self.ended = true;
@@ -121,13 +149,13 @@ impl Stream for Archive {
     type Item = Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
-        self.poll(cx).map(Result::transpose)
+        self.poll_judged(cx).map(Result::transpose)
     }
 }
 
 /// The entries of a folder as they come.
 pub struct Entries {
-    receiving: Receiving,
+    frames: Frames,
     folder: FilePath,
     waiting: VecDeque<file::Entry>,
     cursor: Option<Cursor>,
@@ -136,20 +164,26 @@ pub struct Entries {
 
 impl Entries {
     /// Waits for the first entries, so that a folder that cannot be listed is known at once.
-    pub(super) async fn begin(receiving: Receiving, folder: FilePath) -> Result<Self> {
-        let mut entries = Entries { receiving, folder, waiting: VecDeque::new(), cursor: None, ended: false };
-        poll_fn(|cx| entries.poll_more(cx)).await?;
+    pub(super) async fn begin(frames: Frames, folder: FilePath) -> Result<Self> {
+        let mut entries = Entries { frames, folder, waiting: VecDeque::new(), cursor: None, ended: false };
+        let first = poll_fn(|cx| entries.poll_more(cx)).await;
+        entries.frames.channel.judge(first)?;
         Ok(entries)
     }
 
     /// The next entry; none at the end.
     pub async fn next(&mut self) -> Result<Option<Entry>> {
-        poll_fn(|cx| self.poll(cx)).await
+        poll_fn(|cx| self.poll_judged(cx)).await
     }
 
     /// Where the next page begins, when all entries of this one were taken and there may be more.
     pub fn cursor(&self) -> Option<Cursor> {
         self.cursor
+    }
+
+    fn poll_judged(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Entry>>> {
+        let next = ready!(self.poll(cx));
+        Poll::Ready(self.frames.channel.judge(next))
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Entry>>> {
@@ -161,7 +195,7 @@ impl Entries {
     }
 
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        Poll::Ready(match ready!(self.receiving.poll_next(cx))? {
+        Poll::Ready(match ready!(self.frames.poll_next(cx))? {
             Some(frame) if frame.kind == FrameKind::Entries => {
                 check_size(&frame)?;
                 self.waiting = read::<file::Entries>(&frame)?.entries.into();
@@ -181,7 +215,7 @@ impl Stream for Entries {
     type Item = Result<Entry>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Entry>>> {
-        self.poll(cx).map(Result::transpose)
+        self.poll_judged(cx).map(Result::transpose)
     }
 }
 
@@ -228,25 +262,30 @@ pub enum FileEvent {
 
 /// What happens to files as it happens.
 pub struct FileEvents {
-    receiving: Receiving,
+    frames: Frames,
     top: FilePath,
     waiting: VecDeque<file::FileEvent>,
     ended: bool,
 }
 
 impl FileEvents {
-    pub(super) fn new(receiving: Receiving, top: FilePath) -> Self {
-        FileEvents { receiving, top, waiting: VecDeque::new(), ended: false }
+    pub(super) fn new(frames: Frames, top: FilePath) -> Self {
+        FileEvents { frames, top, waiting: VecDeque::new(), ended: false }
     }
 
     /// The next event; none when what is watched is gone.
     pub async fn next(&mut self) -> Result<Option<FileEvent>> {
-        poll_fn(|cx| self.poll(cx)).await
+        poll_fn(|cx| self.poll_judged(cx)).await
+    }
+
+    fn poll_judged(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<FileEvent>>> {
+        let next = ready!(self.poll(cx));
+        Poll::Ready(self.frames.channel.judge(next))
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<FileEvent>>> {
         while self.waiting.is_empty() && !self.ended {
-            match ready!(self.receiving.poll_next(cx))? {
+            match ready!(self.frames.poll_next(cx))? {
                 Some(frame) if frame.kind == FrameKind::Events => {
                     check_size(&frame)?;
                     self.waiting = read::<file::FileEvents>(&frame)?.events.into();
@@ -268,7 +307,7 @@ impl Stream for FileEvents {
     type Item = Result<FileEvent>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<FileEvent>>> {
-        self.poll(cx).map(Result::transpose)
+        self.poll_judged(cx).map(Result::transpose)
     }
 }
 

@@ -166,6 +166,14 @@ async fn one_file_can_be_watched(w: World) {
     assert_eq!(short(&next_event(&mut events).await), "write log");
     assert_eq!(short(&next_event(&mut events).await), "remove log");
     assert_eq!(soon(events.next()).await.expect("it ends"), None);
+    // One that a program has open, and one that another file takes the place of.
+    for line in ["exec 3> log; rm log; sleep 60", ": > log; : > new; mv new log; sleep 60"] {
+        w.sandbox().inside(&sandbox).sh(": > log").await.expect_exit(0);
+        let mut events = watch(&sandbox, "log", Recursion::None).await;
+        let run = w.sandbox().inside(&sandbox).start(["/bin/sh", "-c", line]).await;
+        while short(&next_event(&mut events).await) != "remove log" {}
+        run.canceller().cancel();
+    }
     destroy(sandbox).await;
 }
 

@@ -21,7 +21,7 @@ use h2::SendStream;
 use prost::Message;
 use rustix::{
     fs::{
-        FileType, OFlags,
+        OFlags,
         inotify::{self, CreateFlags, ReadFlags, Reader},
     },
     io::Errno,
@@ -43,10 +43,10 @@ const OTHER_HALF: Duration = Duration::from_millis(20);
 /// Tells what happens until the host goes away, or what is watched.
 pub(super) async fn watch(request: &WatchFiles, out: &mut SendStream<Bytes>) -> Result<(), Trouble> {
     let path = &request.path;
-    let top = open(path, OFlags::PATH)?;
-    let is_folder = FileType::from_raw_mode(rustix::fs::fstat(&top).at(path)?.st_mode) == FileType::Directory;
+    // It is not kept open: the kernel tells of the end of a file only when nobody has it open any more.
+    let top = rustix::fs::fstat(open(path, OFlags::PATH)?).at(path)?;
     let queue = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).at(path)?;
-    let mut tree = Tree::new(queue.try_clone()?, path, is_folder, request.recursive);
+    let mut tree = Tree::new(queue.try_clone()?, path, &top, request.recursive);
     let mut watcher = Watcher { queue: sys::register(queue)?, told: Told::default(), moved: None };
     tree.watch_top().at(path)?;
     watcher.look(&mut tree, Vec::new(), Tell::Nothing, out).await?;
@@ -145,9 +145,10 @@ impl Watcher {
             return Ok(Next::More);
         }
         let Some(path) = tree.path(event.watch, &event.name) else { return Ok(Next::More) };
-        if event.flags.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF) {
-            // What happens to a folder below is told by the one above it.
-            if path.is_empty() {
+        if event.flags.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::ATTRIB) {
+            // What happens to a folder below is told by the one above it. A file that a program has open loses its name
+            // first, which only changes its attributes.
+            if path.is_empty() && (!event.flags.contains(ReadFlags::ATTRIB) || tree.top_is_gone()) {
                 self.told.add(EventKind::Remove, path, tree.is_folder());
                 return Ok(Next::Ended);
             }

@@ -5,7 +5,7 @@ use std::{collections::HashMap, os::fd::OwnedFd};
 use glovebox_archive::read_some;
 use rustix::{
     fs::{
-        AtFlags, FileType, OFlags,
+        AtFlags, FileType, OFlags, Stat,
         inotify::{self, WatchFlags},
     },
     io::Errno,
@@ -21,6 +21,8 @@ pub(super) struct Tree {
     queue: OwnedFd,
     top: Vec<u8>,
     is_folder: bool,
+    /// By what the top is known again.
+    device_and_inode: (u64, u64),
     recursive: bool,
     /// Their paths below the top.
     folders: HashMap<i32, Vec<u8>>,
@@ -37,8 +39,16 @@ pub(super) enum NotWatched {
 }
 
 impl Tree {
-    pub(super) fn new(queue: OwnedFd, top: &[u8], is_folder: bool, recursive: bool) -> Self {
-        Tree { queue, top: top.to_vec(), is_folder, recursive, folders: HashMap::new() }
+    pub(super) fn new(queue: OwnedFd, top: &[u8], stat: &Stat, recursive: bool) -> Self {
+        let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        let device_and_inode = (stat.st_dev, stat.st_ino);
+        Tree { queue, top: top.to_vec(), is_folder, device_and_inode, recursive, folders: HashMap::new() }
+    }
+
+    /// Whether the top is not found under its path any more.
+    pub(super) fn top_is_gone(&self) -> bool {
+        let found = rustix::fs::stat(&self.top[..]);
+        found.map_or(true, |found| (found.st_dev, found.st_ino) != self.device_and_inode)
     }
 
     pub(super) fn is_folder(&self) -> bool {
@@ -54,7 +64,7 @@ impl Tree {
         let flags = if self.is_folder {
             IN_FOLDER | WatchFlags::ONLYDIR
         } else {
-            WatchFlags::MODIFY | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF
+            WatchFlags::MODIFY | WatchFlags::ATTRIB | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF
         };
         let watch = inotify::add_watch(&self.queue, &self.top[..], flags)?;
         self.folders.insert(watch, Vec::new());
@@ -138,7 +148,7 @@ pub(super) fn full() -> String {
 
 /// Some names of a folder, and whether each is a folder; none at the end.
 pub(super) fn entries(folder: &OwnedFd) -> rustix::io::Result<Vec<(Vec<u8>, bool)>> {
-    let is_folder = |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    let is_folder = |stat: Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
     let look = |name: std::ffi::CString| {
         let stat = rustix::fs::statat(folder, &name, AtFlags::SYMLINK_NOFOLLOW);
         (name.into_bytes(), stat.is_ok_and(is_folder))
@@ -167,7 +177,8 @@ mod tests {
     use rustix::fs::inotify::CreateFlags;
 
     fn tree(folders: &[(i32, &str)]) -> Tree {
-        let mut tree = Tree::new(inotify::init(CreateFlags::CLOEXEC).unwrap(), b"/top", true, true);
+        let stat = rustix::fs::stat("/").unwrap();
+        let mut tree = Tree::new(inotify::init(CreateFlags::CLOEXEC).unwrap(), b"/top", &stat, true);
         tree.folders = folders.iter().map(|(watch, path)| (*watch, path.as_bytes().to_vec())).collect();
         tree
     }
