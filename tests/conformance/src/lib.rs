@@ -11,6 +11,7 @@ mod case;
 mod cases;
 mod client;
 mod cutting;
+mod file_lies;
 mod finished;
 mod inside_files;
 mod leftovers;

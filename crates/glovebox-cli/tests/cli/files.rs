@@ -5,7 +5,7 @@ use std::{
     fs,
     io::{BufRead, BufReader},
     os::unix::{ffi::OsStrExt, fs::PermissionsExt},
-    process::Stdio,
+    process::{Command, Stdio},
 };
 
 use serde_json::{Value, json};
@@ -20,8 +20,12 @@ struct Stays {
 
 impl Stays {
     fn new() -> Self {
+        Self::with(&[])
+    }
+
+    fn with(flags: &[&str]) -> Self {
         let bench = Bench::new();
-        let created = bench.call(["create", "--json", "--name", "box"]);
+        let created = bench.call(["create", "--json", "--name", "box"].iter().chain(flags));
         assert_eq!(created.code, 0, "{}", created.stderr);
         let id = created.document()["sandbox"].as_str().expect("an id").to_owned();
         Stays { bench, id }
@@ -193,6 +197,21 @@ fn a_watch_prints_an_object_a_line_and_begins_with_ready() {
     assert_eq!(next(), json!({"event": "remove", "kind": "directory", "path": path("b")}));
     child.kill().expect("it is still there");
     child.wait().expect("it ends");
+}
+
+#[test]
+fn a_write_over_the_disk_limit_is_refused_and_leaves_the_old_file() {
+    let stays = Stays::with(&["--disk", "20m"]);
+    stays.bench.call_with_input(["files", "write", "box", "file"], b"old").expect(0, "");
+    // Far more than can be written before somebody looks.
+    let mut command = stays.bench.glovebox(["files", "write", "box", "file"]);
+    let mut zeros =
+        Command::new("head").args(["-c", "4g", "/dev/zero"]).stdout(Stdio::piped()).spawn().expect("it runs");
+    let written = command.stdin(zeros.stdout.take().expect("a pipe")).output().expect("the binary runs");
+    zeros.wait().expect("it ends");
+    stays.code(&Called::new(written), "disk_full");
+    let line = "for i in $(seq 100); do [ \"$(ls -A)\" = file ] && break; sleep 0.05; done; ls -A; cat file";
+    stays.inside(line).expect(0, "file\nold");
 }
 
 #[test]

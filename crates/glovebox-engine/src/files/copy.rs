@@ -79,14 +79,16 @@ impl Files {
         let mut unpack = Unpack::into_folder(open_folder(target).map_err(failed)?, LinkRule::Inward);
         let missing = loop {
             match archive.next().await {
-                Ok(Some(bytes)) => unpack.push(&bytes).map_err(|error| unpack_failed(error, target))?,
+                Ok(Some(bytes)) => {
+                    self.channel.judge(unpack.push(&bytes).map_err(|error| unpack_failed(error, target)))?
+                }
                 Ok(None) => break Ok(()),
                 // The archive itself is whole, and only then is this said.
                 Err(error) if error.code == ErrorCode::FileUnreadable => break Err(error),
                 Err(error) => return Err(error),
             }
         };
-        let left_out = unpack.finish().map_err(|error| unpack_failed(error, target))?;
+        let left_out = self.channel.judge(unpack.finish().map_err(|error| unpack_failed(error, target)))?;
         missing.and_then(|()| complete(&left_out))
     }
 }
