@@ -8,7 +8,7 @@ pub(super) const CP_EXAMPLES: &str = "\
 Examples:
   glovebox cp data.csv box:                 a file into the working directory
   glovebox cp box:report.pdf .              and one back
-  glovebox cp src box:/workspace            a folder, to /workspace/src
+  glovebox cp src box:/tmp                  a folder, to /tmp/src
   glovebox cp src/. box:                    what is in a folder
   glovebox cp box:outputs - | tar tv        a folder as tar on standard output
   echo hello | glovebox cp - box:hello      standard input as a file
