@@ -47,7 +47,7 @@ async fn a_guest_that_breaks_the_rules_at_a_start_fails_its_sandbox_and_no_other
         let sandbox = sandbox_of(&w, lie).await;
         let start = Instant::now();
         let error = sandbox.start(request("true")).await.map(drop).expect_err("a lie is no start");
-        assert_eq!(error.code, ErrorCode::ChannelViolation, "{lie:?}: {error}");
+        assert_eq!(error.code, ErrorCode::ChannelViolation, "{lie:?}: {error:?}");
         // It is not asked again, and the first failure is what is told.
         let again = sandbox.start(request("true")).await.map(drop).expect_err("it has failed");
         assert!(
@@ -135,7 +135,7 @@ async fn a_guest_that_lies_about_files_fails_its_sandbox(w: World) {
     ] {
         let sandbox = sandbox_of(&w, Lie::File(lie)).await;
         let error = soon(ask(&sandbox.files(), lie)).await.expect_err("a lie is no answer");
-        assert_eq!(error.code, ErrorCode::ChannelViolation, "{lie:?}: {error}");
+        assert_eq!(error.code, ErrorCode::ChannelViolation, "{lie:?}: {error:?}");
         let again = soon(ask(&sandbox.files(), lie)).await.expect_err("it has failed");
         assert!(again.message.contains(&error.message), "{lie:?}: {again}");
     }
@@ -149,7 +149,7 @@ async fn a_guest_that_sends_a_hostile_archive_makes_nothing_on_the_host(w: World
     for lie in [FileLie::NoArchive, FileLie::ClimbingArchive, FileLie::CutArchive] {
         let sandbox = sandbox_of(&w, Lie::File(lie)).await;
         let error = soon(sandbox.files().pull_folder(&path("."), &target)).await.expect_err("it is no archive");
-        assert_eq!(error.code, ErrorCode::ChannelViolation, "{lie:?}: {error}");
+        assert_eq!(error.code, ErrorCode::ChannelViolation, "{lie:?}: {error:?}");
         assert_eq!(std::fs::read_dir(&target).expect("it is there").count(), 0, "{lie:?}");
     }
     assert_eq!(std::fs::read_dir(w.folder("around")).expect("it is there").count(), 1);
@@ -160,6 +160,6 @@ async fn a_guest_that_gives_strange_reasons_is_only_an_error(w: World) {
         let lie = FileLie::StrangeErrno(errno);
         let sandbox = sandbox_of(&w, Lie::File(lie)).await;
         let error = soon(ask(&sandbox.files(), lie)).await.expect_err("it failed");
-        assert_eq!(error.code, ErrorCode::FileFailed, "{errno}: {error}");
+        assert_eq!(error.code, ErrorCode::FileFailed, "{errno}: {error:?}");
     }
 }
