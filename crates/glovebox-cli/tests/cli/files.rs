@@ -208,6 +208,8 @@ fn a_write_over_the_disk_limit_is_refused_and_leaves_the_old_file() {
     let mut zeros =
         Command::new("head").args(["-c", "4G", "/dev/zero"]).stdout(Stdio::piped()).spawn().expect("it runs");
     let written = command.stdin(zeros.stdout.take().expect("a pipe")).output().expect("the binary runs");
+    // The command holds on to our end of the pipe, and while somebody does, nobody tells the writer to stop.
+    drop(command);
     zeros.wait().expect("it ends");
     stays.code(&Called::new(written), "disk_full");
     let line = "for i in $(seq 100); do [ \"$(ls -A)\" = file ] && break; sleep 0.05; done; ls -A; cat file";
