@@ -59,6 +59,8 @@ pub(crate) fn test() -> Result<()> {
     suites.run("… as a user with sub-ids", || conformance(&["--as-user", "sub-ids"]));
     suites.run("… as a user without", || conformance(&["--as-user", "one-id"]));
     suites.run("… with groups of their own", || conformance(&["--as-user", "sub-ids", "--delegate"]));
+    suites.run("… without namespaces", || conformance(&["--without-namespaces"]));
+    suites.run("… as a user there", || conformance(&["--without-namespaces", "--as-user", "one-id"]));
     suites.run("the README's first command", first_command);
     suites.run("examples", examples::examples);
     suites

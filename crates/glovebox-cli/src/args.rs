@@ -223,7 +223,7 @@ pub(crate) enum Verb {
     #[command(
         after_help = "Examples:\n  glovebox prove\n  glovebox prove --json | jq '.checks[] | select(.status != \"ok\")'"
     )]
-    Prove,
+    Prove(ProveArgs),
     /// Remove what sandboxes of dead processes left behind, and mend what an apply left that was cut short
     ///
     /// A run cleans up after itself, also when it is interrupted. Only after a `kill -9` of Glovebox or a crash of the
@@ -300,6 +300,13 @@ pub(crate) struct DoctorArgs {
     /// With --fix, as root: also give this user sub-ids, and install the tools that hand them out
     #[arg(long, value_name = "NAME")]
     pub(crate) user: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProveArgs {
+    /// The weakest isolation to accept: namespaces, or landlock, which runs with less where the machine gives no namespaces
+    #[arg(long, value_name = "TIER", default_value = "namespaces")]
+    pub(crate) isolation: String,
 }
 
 #[derive(Debug, Args)]

@@ -341,6 +341,8 @@ mod tests {
         for (text, needs_trust) in [
             ("network = 'none'", false),
             ("network = 'full'", true),
+            ("isolation = 'namespaces'", false),
+            ("isolation = 'landlock'", true),
             ("workspace = '.'", false),
             ("workspace = 'below'", false),
             ("workspace = 'not-there'", false),

@@ -127,7 +127,7 @@ fn dispatch(line: CommandLine, backend: Option<Result<NativeBackend>>) -> Result
         Some(args::Verb::Changes(args)) => verbs::changes::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Apply(args)) => verbs::apply::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Doctor(args)) => verbs::doctor::execute(&cli.globals, &args, &flags),
-        Some(args::Verb::Prove) => verbs::prove::execute(&cli.globals, &flags),
+        Some(args::Verb::Prove(args)) => verbs::prove::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Gc) => verbs::gc::execute(&cli.globals, &flags),
         Some(args::Verb::Completions(args)) => verbs::completions::execute(&cli.globals, &args),
         Some(args::Verb::Man(args)) => verbs::man::execute(&cli.globals, &args),

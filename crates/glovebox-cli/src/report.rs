@@ -9,7 +9,8 @@ use std::{
 };
 
 use glovebox_core::{
-    Error, ErrorCode, Isolation, Layer, LimitKind, Network, Outcome, Result, RunResult, SandboxSpec, Step, printable,
+    Error, ErrorCode, Isolation, Layer, LimitKind, Network, Outcome, Result, RunResult, SandboxSpec, Step, Tier,
+    printable,
 };
 use serde::Serialize;
 
@@ -130,7 +131,12 @@ pub(crate) fn ending(result: &RunResult) {
 /// Says which layers are missing although nobody asked for that.
 pub(crate) fn missing(isolation: &Isolation, spec: &SandboxSpec) {
     let missing = missing_layers(isolation, spec);
-    if !missing.is_empty() {
+    if isolation.tier == Tier::Landlock {
+        say(&format!(
+            "this machine gives no namespaces: the run was isolated by Landlock, seccomp and resource limits alone; missing: {}",
+            missing.join(", ")
+        ));
+    } else if !missing.is_empty() {
         say(&format!(
             "this machine does not give these layers of isolation: {}; --require-layer makes that an error",
             missing.join(", ")
@@ -308,7 +314,7 @@ mod tests {
 
     #[test]
     fn a_layer_that_was_asked_away_is_not_reported_as_missing() {
-        let isolation = Isolation { present: vec![], missing: vec![Layer::NetworkNs, Layer::Landlock] };
+        let isolation = Isolation { missing: vec![Layer::NetworkNs, Layer::Landlock], ..Isolation::default() };
         let mut spec = SandboxSpec::default();
         assert_eq!(missing_layers(&isolation, &spec), ["network_ns", "landlock"]);
         spec.network = Network::Full;

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use glovebox_core::{
-    Command, Error, ErrorCode, Label, Language, Layer, Limits, Network, Result, SandboxSpec, User, parse_count,
+    Command, Error, ErrorCode, Label, Language, Layer, Limits, Network, Result, SandboxSpec, Tier, User, parse_count,
     parse_cpus, parse_duration, parse_memory, parse_open_files, parse_size,
 };
 use glovebox_engine::{Capture, RunRequest, Toolchains};
@@ -115,6 +115,7 @@ pub(crate) fn sandbox_spec(args: &SandboxArgs, flags: &Flags) -> Result<SandboxS
         },
         network: flags.check("network", &args.network, parse_network)?,
         user: flags.check("user", &args.user, User::parse)?,
+        isolation: flags.check("isolation", &args.isolation, Tier::parse)?,
         ..SandboxSpec::default()
     };
     for name in flags.list("require-layer", &args.require_layer) {
@@ -225,6 +226,7 @@ mod tests {
             (&["--artifact", "../x", "--", "ls"], ErrorCode::InvalidValue),
             (&["--require-layer", "magic", "--", "ls"], ErrorCode::InvalidValue),
             (&["--network", "some", "--", "ls"], ErrorCode::InvalidValue),
+            (&["--isolation", "none", "--", "ls"], ErrorCode::InvalidValue),
         ] {
             assert_eq!(plan_of(words).unwrap_err().code, code, "{words:?}");
         }

@@ -41,6 +41,7 @@ pub(crate) fn needs_trust(key: &str, setting: &Setting, values: &[String]) -> bo
         "network" => any(&|value| value != "none"),
         "image" => any(&|value| value != "host"),
         "backend" => any(&|value| value != "native"),
+        "isolation" => any(&|value| value != "namespaces"),
         "workspace-mode" => any(&|value| !["overlay", "read-only"].contains(&value)),
         "user" => any(&|value| User::parse(value).is_ok_and(|user| user.uid == 0 || user.gid == 0)),
         // What is kept of output is kept in the caller's own memory.

@@ -21,6 +21,9 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> GuestIo for T {}
 /// What a backend can do. A test that needs what is not declared is skipped, and says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Features {
+    /// A sandbox has namespaces and a root of its own: `/workspace`, `/home/user` and `/tmp` are where they always are,
+    /// and nothing of the host's processes, networks and names is there.
+    pub namespaces: bool,
     /// Memory, CPU and processes are held by control groups.
     pub cgroup_limits: bool,
     /// A workspace can be an overlay over a host directory.
@@ -59,6 +62,8 @@ pub struct Created {
     pub isolation: Isolation,
     /// Limits that are really in force.
     pub limits: LimitsInForce,
+    /// Where the folders of a sandbox without a root of its own are: each by its path inside and its path on the host.
+    pub places: Vec<(String, String)>,
 }
 
 /// A sandbox that a backend knows of, or what is left of one.

@@ -77,9 +77,34 @@ impl fmt::Display for Layer {
     }
 }
 
+/// What a sandbox is made of, in the whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tier {
+    /// No namespaces: Landlock, seccomp and resource limits alone keep the program from the host.
+    Landlock,
+    /// Namespaces, with a root of its own, and everything else on top of them.
+    #[default]
+    Namespaces,
+}
+
+impl Tier {
+    /// Parses a tier's name.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "namespaces" => Ok(Tier::Namespaces),
+            "landlock" => Ok(Tier::Landlock),
+            _ => Err("expected namespaces or landlock".to_owned()),
+        }
+    }
+}
+
 /// Which layers were checked and found, and which are missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Isolation {
+    /// What the sandbox is made of.
+    #[serde(default)]
+    pub tier: Tier,
     /// Layers in place.
     pub present: Vec<Layer>,
     /// Layers that are not there, by request (`--network full`) or because the host cannot give them.
@@ -88,9 +113,9 @@ pub struct Isolation {
 
 impl Isolation {
     /// Sorts all layers by what a check says of each.
-    pub fn from_checks(mut holds: impl FnMut(Layer) -> bool) -> Self {
+    pub fn from_checks(tier: Tier, mut holds: impl FnMut(Layer) -> bool) -> Self {
         let (present, missing) = Layer::ALL.iter().partition(|layer| holds(**layer));
-        Isolation { present, missing }
+        Isolation { tier, present, missing }
     }
 
     /// Whether a layer is in place.

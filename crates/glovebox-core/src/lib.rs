@@ -29,7 +29,7 @@ pub use error::{Error, ErrorCode, Result};
 pub use evidence::{Evidence, GivenFile, StoreUse, Usage};
 pub use file_path::{FilePath, shown};
 pub use id::{ParseIdError, RunId, SandboxId};
-pub use isolation::{Isolation, Layer};
+pub use isolation::{Isolation, Layer, Tier};
 pub use language::{CompileForm, Filling, Language, Shebang, Version, Way, parse_version};
 pub use limits::{DEFAULT_GRACE, Enforcement, Limits, LimitsInForce};
 pub use living::{EndReason, Lifetime, Living, SandboxName, SandboxRecord, SandboxState};

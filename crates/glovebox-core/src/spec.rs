@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, ErrorCode, InsidePath, Layer, Limits, Living, Result};
+use crate::{Error, ErrorCode, InsidePath, Layer, Limits, Living, Result, Tier};
 
 /// The workspace inside.
 pub const WORKSPACE_DIR: &str = "/workspace";
@@ -41,6 +41,9 @@ pub struct SandboxSpec {
     /// What makes it a living one; one without it ends with those who made it.
     #[serde(default)]
     pub living: Option<Living>,
+    /// The weakest tier that the caller accepts. A better one is taken wherever the host gives it.
+    #[serde(default)]
+    pub isolation: Tier,
 }
 
 impl Default for SandboxSpec {
@@ -53,6 +56,7 @@ impl Default for SandboxSpec {
             user: User::default(),
             required_layers: Vec::new(),
             living: None,
+            isolation: Tier::default(),
         }
     }
 }

@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use glovebox_core::{
     ChangeSet, Command, CommandRecord, CompileRecord, Created, Ending, Evidence, Isolation, Label, LimitKind,
-    LimitsInForce, Outcome, OutputRecord, RunId, RunResult, SandboxId, Secret, Step, Usage, WorkspaceRecord,
-    decide_outcome,
+    LimitsInForce, Outcome, OutputRecord, PROGRAM_DIR, RunId, RunResult, SandboxId, Secret, Step, Usage,
+    WorkspaceRecord, decide_outcome,
 };
+use glovebox_proto::Places;
 use jiff::{Timestamp, Unit};
 
 use crate::{RunRequest, artifacts::Kept, output::Output};
@@ -74,6 +75,7 @@ pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunRes
     let mut limits = identity.created.limits.clone();
     limits.timeout_ms = asked.timeout.as_millis() as u64;
     limits.output_bytes = asked.output;
+    let places = Places::new(identity.created.places.clone()).with_own(PROGRAM_DIR);
     let secrets = asked.secrets();
     if !secrets.is_empty() {
         mask_names(&asked.command, &mut seen);
@@ -85,10 +87,10 @@ pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunRes
         image: "host".into(),
         project: None,
         labels: labels(&asked.command, &asked.labels),
-        command: record(&asked.command),
+        command: record(&asked.command, &places),
         workspace: asked.workspace.clone(),
         compile: seen.compiled.map(|compiled| CompileRecord {
-            argv: compiled.argv.iter().map(|word| mask(&asked.command, word)).collect(),
+            argv: compiled.argv.iter().map(|word| mask(&asked.command, &places.in_word(word))).collect(),
             // The end of the sandbox may have told more of the last step than was known when it was over.
             outcome: if seen.step == Step::Compile { outcome.clone() } else { compiled.outcome },
             ..compiled
@@ -123,7 +125,7 @@ pub(crate) fn if_lost(run: RunId, sandbox: SandboxId, backend: &str, request: &R
         image: "host".into(),
         project: None,
         labels: labels(&request.command, &request.labels),
-        command: record(&request.command),
+        command: record(&request.command, &Places::default()),
         workspace: workspace(request),
         outcome: Outcome::Lost,
         step: Step::Run,
@@ -207,14 +209,14 @@ pub(crate) fn mask(command: &Command, text: &str) -> String {
     String::from_utf8(masked).unwrap_or_default()
 }
 
-/// The command as it is recorded: values of secrets are masked wherever they stand.
-fn record(command: &Command) -> CommandRecord {
+/// The command as it is recorded: values of secrets are masked wherever they stand, and paths are the real ones.
+fn record(command: &Command, places: &Places) -> CommandRecord {
     let mask = |text: &str| mask(command, text);
     let plain = command.env.iter().map(|(name, value)| (name.as_str().to_owned(), mask(value)));
     let secret = command.secrets.iter().map(|(name, secret)| (name.as_str().to_owned(), secret.to_string()));
     CommandRecord {
-        argv: command.argv.iter().map(|arg| mask(arg)).collect(),
-        cwd: mask(command.cwd.as_str()),
+        argv: command.argv.iter().map(|arg| mask(&places.in_word(arg))).collect(),
+        cwd: mask(&places.real(command.cwd.as_str())),
         env: plain.chain(secret).collect(),
         language: command.language.clone(),
     }

@@ -15,6 +15,8 @@ pub(crate) struct Input {
     terminal: Option<OwnedFd>,
     /// Bytes that have come so far.
     taken: Cell<u64>,
+    /// How many owners there were.
+    owners: Cell<u64>,
     writing: Option<JoinHandle<()>>,
 }
 
@@ -35,16 +37,38 @@ pub(crate) enum Left {
     Lost,
 }
 
+/// Who writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writer {
+    /// One of the owners, by its number.
+    Owner(u64),
+    /// Somebody else.
+    Other,
+}
+
+impl Writer {
+    fn is_replaced(self, input: &Input) -> bool {
+        matches!(self, Writer::Owner(number) if number != input.owners.get())
+    }
+}
+
 impl Input {
     pub(crate) fn new(stdin: Option<Sender>, terminal: Option<OwnedFd>) -> Self {
         let (queue, waiting) = mpsc::unbounded_channel();
         let writing = stdin.map(|pipe| tokio::task::spawn_local(write(pipe, waiting)));
-        Input { queue, terminal, taken: Cell::new(0), writing }
+        Input { queue, terminal, taken: Cell::new(0), owners: Cell::new(0), writing }
     }
 
     /// Bytes that have come so far.
     pub(crate) fn taken(&self) -> u64 {
         self.taken.get()
+    }
+
+    /// A new owner. What is still under way from the one before is not taken any more: the new one is told what came, and
+    /// sends the rest again.
+    pub(crate) fn new_owner(&self) -> Writer {
+        self.owners.set(self.owners.get() + 1);
+        Writer::Owner(self.owners.get())
     }
 
     /// Nobody reads it any more.
@@ -55,7 +79,7 @@ impl Input {
     }
 
     /// Takes a host's frames until they end.
-    pub(crate) async fn hear(&self, mut frames: Frames) -> Left {
+    pub(crate) async fn hear(&self, mut frames: Frames, writer: Writer) -> Left {
         // Input waits in the queue while the command does not read it, so that a new size behind it gets through. The
         // queue is bounded by the stream's window: room for more is made only for what was written.
         let (written, mut used) = mpsc::unbounded_channel();
@@ -75,6 +99,7 @@ impl Input {
             };
             let length = frame.payload.len();
             match frame.kind {
+                FrameKind::Stdin | FrameKind::StdinEnd if writer.is_replaced(self) => return Left::Lost,
                 FrameKind::Stdin => {
                     self.taken.set(self.taken.get() + length as u64);
                     if self.queue.send(Piece::Bytes(frame.payload, written.clone())).is_ok() {

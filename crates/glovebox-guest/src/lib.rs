@@ -13,8 +13,11 @@
 //! Neither trusts what runs beside it: both are not dumpable, run under another id than the commands, and read
 //! nothing from a command but the bytes of its pipes. Neither keeps a secret once it is handed over.
 
+mod attributes;
 mod files;
+mod ground;
 mod input;
+pub mod marks;
 mod output;
 mod processes;
 mod reaper;
@@ -25,6 +28,8 @@ mod stream;
 mod sys;
 pub mod zygote;
 
+pub use attributes::serve_attributes;
+pub use ground::{Ground, Members};
 pub use server::{GuestChannel, GuestSockets, Server};
 
 /// How long one of our processes waits for something to do before it counts as idle.

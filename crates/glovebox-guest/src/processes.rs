@@ -1,11 +1,14 @@
 //! Finding and signalling the processes of a run.
 //!
-//! The guest sees every process of the sandbox in its own /proc. What it reads there is written by the kernel, except
+//! The guest sees every process of the sandbox in its own /proc, or in the host's, where a mark tells them from others.
+//! What it reads there is written by the kernel, except
 //! the name in parentheses, which a program can choose; it is skipped up to its last parenthesis.
 
 use std::fs;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process};
+
+use crate::{Members, marks};
 
 /// A process as /proc shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,15 +29,26 @@ pub(crate) enum Target {
 }
 
 /// Sends a signal to each process of the target once. Says how many there were.
-pub(crate) fn signal(target: Target, number: i32) -> usize {
-    let processes = list();
-    let chosen: Vec<i32> =
-        processes.iter().filter(|p| !p.zombie && is_in(&processes, p, target)).map(|p| p.pid).collect();
+pub(crate) fn signal(target: Target, number: i32, members: Members) -> usize {
+    let Some(signal) = Signal::from_named_raw(number) else { return 0 };
+    let guest = getpid().as_raw_nonzero().get();
+    let processes = list(members);
+    let chosen: Vec<i32> = processes
+        .iter()
+        .filter(|p| !p.zombie && p.pid != guest && is_in(&processes, p, target))
+        .map(|p| p.pid)
+        .collect();
     for pid in &chosen {
-        if let (Some(pid), Some(signal)) = (Pid::from_raw(*pid), Signal::from_named_raw(number)) {
+        match (members, Pid::from_raw(*pid)) {
+            (Members::Marked(mark), _) => {
+                marks::signal(*pid, mark, signal);
+            }
             // A process may end between the look and the signal; inside this namespace its id is not used again so soon,
             // and every process here is one of the sandbox's own.
-            let _ = kill_process(pid, signal);
+            (Members::Visible, Some(pid)) => {
+                let _ = kill_process(pid, signal);
+            }
+            (Members::Visible, None) => {}
         }
     }
     chosen.len()
@@ -42,9 +56,9 @@ pub(crate) fn signal(target: Target, number: i32) -> usize {
 
 fn is_in(processes: &[Process], process: &Process, target: Target) -> bool {
     match target {
-        Target::Everything { zygote } => process.pid != 1 && process.pid != zygote,
+        Target::Everything { zygote } => process.pid != zygote,
         Target::Command { main, zygote } => {
-            if process.pid == 1 || process.pid == zygote {
+            if process.pid == zygote {
                 return false;
             }
             if process.session == main {
@@ -66,13 +80,15 @@ fn is_in(processes: &[Process], process: &Process, target: Target) -> bool {
     }
 }
 
-fn list() -> Vec<Process> {
-    let Ok(folder) = fs::read_dir("/proc") else { return Vec::new() };
-    folder
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter_map(|pid| parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?))
-        .collect()
+fn list(members: Members) -> Vec<Process> {
+    let pids: Vec<i32> = match members {
+        Members::Marked(mark) => marks::find(mark),
+        Members::Visible => {
+            let folder = fs::read_dir("/proc").into_iter().flatten().flatten();
+            folder.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+        }
+    };
+    pids.into_iter().filter_map(|pid| parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)).collect()
 }
 
 fn parse(stat: &str) -> Option<Process> {
@@ -101,14 +117,7 @@ mod tests {
     #[test]
     fn a_command_is_its_descendants_and_its_session() {
         let process = |pid, parent, session| Process { pid, parent, session, zombie: false };
-        let all = [
-            process(1, 0, 0),
-            process(2, 1, 0),
-            process(10, 1, 10),
-            process(11, 10, 11),
-            process(12, 1, 10),
-            process(20, 1, 20),
-        ];
+        let all = [process(2, 1, 0), process(10, 1, 10), process(11, 10, 11), process(12, 1, 10), process(20, 1, 20)];
         let target = Target::Command { main: 10, zygote: 2 };
         let chosen: Vec<i32> = all.iter().filter(|p| is_in(&all, p, target)).map(|p| p.pid).collect();
         assert_eq!(chosen, [10, 11, 12]);

@@ -61,6 +61,7 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
     frames.release(first.payload.len())?;
     let mut request: StartRun = first.read().map_err(io::Error::other)?;
     let note = std::mem::take(&mut request.note);
+    guest.ground.adapt(&mut request);
     let (ends, command_ends) = make_ends(&request)?;
     let quiet = guest.killing.lock().await;
     stream::send(&mut out, Frame::data(FrameKind::Starting, &[])).await?;
@@ -104,7 +105,8 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
         runs::send_signal(&guest, &run, libc::SIGKILL, EndReason::Cancelled).await;
         return Err(error);
     }
-    runs::follow(&guest, &run, reader, frames, out).await
+    let writer = run.input.new_owner();
+    runs::follow(&guest, &run, reader, (frames, writer), out).await
 }
 
 /// Makes the pipes or the terminal of a command: our ends and the command's.
@@ -135,7 +137,7 @@ fn make_ends(request: &StartRun) -> io::Result<(Ends, [OwnedFd; 3])> {
 
 fn make_terminal(rows: u32, columns: u32) -> io::Result<(Ends, [OwnedFd; 3])> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let ours = rustix::fs::open("/dev/pts/ptmx", flags, Mode::empty())?;
+    let ours = rustix::fs::open("/dev/ptmx", flags, Mode::empty())?;
     rustix::pty::unlockpt(&ours)?;
     let open = rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY | rustix::pty::OpenptFlags::CLOEXEC;
     // Asking the kernel for the other side needs no path, so nothing inside can put itself between.

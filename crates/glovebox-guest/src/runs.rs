@@ -13,7 +13,7 @@ use glovebox_proto::{Attach, Attached, EndReason, Exited, Frame, FrameKind, Role
 use h2::{RecvStream, SendStream};
 
 use crate::{
-    input::{Input, Left},
+    input::{Input, Left, Writer},
     output::{Output, Reader},
     processes::{self, Target},
     server::Guest,
@@ -121,10 +121,10 @@ pub(crate) async fn follow(
     guest: &Guest,
     run: &Rc<Run>,
     mut reader: Reader,
-    frames: Frames,
+    (frames, writer): (Frames, Writer),
     mut out: SendStream<Bytes>,
 ) -> io::Result<()> {
-    let hearing = run.input.hear(frames);
+    let hearing = run.input.hear(frames, writer);
     tokio::pin!(hearing);
     let mut left = None;
     {
@@ -181,8 +181,9 @@ pub(crate) async fn attach(guest: Rc<Guest>, body: RecvStream, mut out: SendStre
     let role = Role::try_from(order.role).unwrap_or(Role::Watcher);
     let reader = run.output.reader([order.stdout_from, order.stderr_from], role);
     let attached = Attached { owner: reader.is_owner(), stdin_bytes: run.input.taken(), note: run.note.clone() };
+    let writer = if reader.is_owner() { run.input.new_owner() } else { Writer::Other };
     stream::send(&mut out, Frame::message(FrameKind::Attached, &attached)).await?;
-    follow(&guest, &run, reader, frames, out).await
+    follow(&guest, &run, reader, (frames, writer), out).await
 }
 
 /// Lists the runs.
@@ -216,15 +217,15 @@ pub(crate) async fn send_signal(guest: &Guest, run: &Run, number: i32, reason: E
     if run.reason.get() == EndReason::None {
         run.reason.set(reason);
     }
-    let zygote = guest.zygote_pid;
+    let (zygote, members) = (guest.zygote_pid, guest.ground.members);
     let target =
         if guest.runs.count() <= 1 { Target::Everything { zygote } } else { Target::Command { main: run.pid, zygote } };
     if number != libc::SIGKILL {
-        processes::signal(target, number);
+        processes::signal(target, number, members);
         return;
     }
     for _ in 0..KILL_PASSES {
-        if processes::signal(target, number) == 0 {
+        if processes::signal(target, number, members) == 0 {
             return;
         }
         tokio::task::yield_now().await;

@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use crate::{
-    files,
+    Ground, files,
     reaper::Reaper,
     run,
     runs::{self, Runs},
@@ -38,6 +38,8 @@ pub struct GuestSockets {
     pub zygote: OwnedFd,
     /// The zygote's process id inside.
     pub zygote_pid: i32,
+    /// What the guest stands on.
+    pub ground: Ground,
 }
 
 /// How the host reaches the guest.
@@ -54,6 +56,7 @@ pub(crate) struct Guest {
     pub(crate) reaper: Reaper,
     pub(crate) zygote: Mutex<AsyncFd<OwnedFd>>,
     pub(crate) zygote_pid: i32,
+    pub(crate) ground: Ground,
     pub(crate) runs: Runs,
     /// Held while processes are being killed, so that no command starts among them and no run is over before.
     pub(crate) killing: Mutex<()>,
@@ -97,6 +100,7 @@ async fn serve<W>(
         reaper: Reaper::new(sockets.zygote_pid),
         zygote: Mutex::new(sys::register(sockets.zygote)?),
         zygote_pid: sockets.zygote_pid,
+        ground: sockets.ground,
         runs: Runs::default(),
         killing: Mutex::new(()),
         requests: Cell::new(0),
@@ -230,9 +234,9 @@ async fn answer(guest: Rc<Guest>, request: Request<RecvStream>, mut respond: Sen
         path::ATTACH => runs::attach(guest, body, stream).await,
         path::RUNS => runs::list(guest, stream).await,
         path::SIGNAL => runs::signal(guest, body, stream).await,
-        path::PUT => files::put(body, stream).await,
-        path::FETCH => files::fetch(body, stream).await,
-        path if files::serves(path) => files::serve(path, body, stream).await,
+        path::PUT => files::put(&guest.ground, body, stream).await,
+        path::FETCH => files::fetch(&guest.ground, body, stream).await,
+        path if files::serves(path) => files::serve(&guest.ground, path, body, stream).await,
         _ => Ok(()),
     };
 }
@@ -261,8 +265,12 @@ mod tests {
         let path = folder.path().join("channel");
         let socket = Listener::bind(&path).expect("a socket can be made");
         let (zygote, _other) = std::os::unix::net::UnixStream::pair().expect("a pair can be made");
-        let sockets =
-            GuestSockets { channel: GuestChannel::Listening(socket.into()), zygote: zygote.into(), zygote_pid: 2 };
+        let sockets = GuestSockets {
+            channel: GuestChannel::Listening(socket.into()),
+            zygote: zygote.into(),
+            zygote_pid: 2,
+            ground: Ground::default(),
+        };
         let server = Server::new().expect("a server can be made");
         LocalSet::new().block_on(&server.runtime, async {
             tokio::task::spawn_local(serve(sockets, |_| Ok(()), |()| Ok(())));

@@ -9,7 +9,7 @@
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_void},
     io,
-    os::fd::{OwnedFd, RawFd},
+    os::fd::{AsRawFd, OwnedFd, RawFd},
     ptr,
 };
 
@@ -65,6 +65,44 @@ pub(crate) fn spawn(prepared: &Prepared, stack: &mut [u8]) -> Result<i32, (Step,
 pub(crate) fn register(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` holds one descriptor for its whole life, and it is never replaced within the `AsyncFd`.
     Ok(unsafe { AsyncFd::register(descriptor)? })
+}
+
+/// A call that a filter handed over.
+pub(crate) struct Notice {
+    pub(crate) id: u64,
+    pub(crate) pid: i32,
+    pub(crate) number: i64,
+    pub(crate) arguments: [u64; 6],
+}
+
+// What the kernel's header makes of these requests.
+const NOTICE_RECEIVE: libc::c_ulong = 0xc050_2100;
+const NOTICE_ANSWER: libc::c_ulong = 0xc018_2101;
+const NOTICE_WAITS: libc::c_ulong = 0x4008_2102;
+
+/// Takes the next call that a filter handed over. There must be one, or have been one.
+pub(crate) fn next_notice(listener: &OwnedFd) -> io::Result<Notice> {
+    // SAFETY: plain data, for which zeros are valid, and which the kernel asks for.
+    let mut notice: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel fills a structure of this type, which outlives the call.
+    if unsafe { libc::ioctl(listener.as_raw_fd(), NOTICE_RECEIVE as _, &raw mut notice) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let data = notice.data;
+    Ok(Notice { id: notice.id, pid: notice.pid as i32, number: data.nr.into(), arguments: data.args })
+}
+
+/// Answers a call: 0, or an error number. Whoever made it may be gone, and then nobody wants to know.
+pub(crate) fn answer_notice(listener: &OwnedFd, id: u64, errno: c_int) {
+    let answer = libc::seccomp_notif_resp { id, val: 0, error: -errno, flags: 0 };
+    // SAFETY: the kernel reads a structure of this type, which outlives the call.
+    unsafe { libc::ioctl(listener.as_raw_fd(), NOTICE_ANSWER as _, &raw const answer) };
+}
+
+/// Whether a call still waits for its answer.
+pub(crate) fn notice_waits(listener: &OwnedFd, id: u64) -> bool {
+    // SAFETY: the kernel reads one number, which outlives the call.
+    unsafe { libc::ioctl(listener.as_raw_fd(), NOTICE_WAITS as _, &raw const id) == 0 }
 }
 
 /// Unmaps the program text of this process; what is needed again is mapped again from the page cache. The kernel maps

@@ -1,5 +1,6 @@
 //! The face of the native backend.
 
+mod features;
 mod living;
 mod planning;
 
@@ -17,7 +18,7 @@ use std::{
 use async_trait::async_trait;
 use glovebox_core::{
     Backend, ChangeRecord, ContentKeeper, Created, Error, ErrorCode, Evidence, Features, Found, GivenFile, GuestStream,
-    Isolation, Layer, LimitKind, LimitsInForce, Result, SandboxId, SandboxSpec, SandboxState, StoreUse, Usage,
+    Isolation, Layer, LimitKind, LimitsInForce, Result, SandboxId, SandboxSpec, SandboxState, StoreUse, Tier, Usage,
 };
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::net::UnixStream;
@@ -25,12 +26,12 @@ use tokio::net::UnixStream;
 use crate::{
     answers::{Answers, another_question, answer, no_launcher},
     cgroup::{Cgroups, HeldByGroups, storage_bytes},
-    changes::{self, Layers},
+    changes::{self, Layers, Written},
     host_facts, launcher,
     living::{Door, LivingFolder},
     owner::{self, Own, RuntimeFolder},
     plan::{Answer, Counted, Order},
-    standing::{Standing, SubIds, caller_is_root_outside},
+    standing::{Standing, caller_is_root_outside},
     store,
     sys::{self, Forked},
     watch, wire,
@@ -91,6 +92,7 @@ struct Made {
     group: String,
     /// Limits that groups hold.
     by_groups: HeldByGroups,
+    tier: Tier,
 }
 
 impl NativeBackend {
@@ -125,10 +127,11 @@ impl NativeBackend {
     /// What dead launchers left, for somebody who only wants to know.
     pub fn find_garbage() -> Result<Vec<String>> {
         let cgroups = Cgroups::look(Standing::is_root()).map_err(host_io)?;
-        let found = owner::found_groups(&RuntimeFolder::of_caller(), &cgroups, Own::default())
-            .into_iter()
-            .filter(|group| !group.owned);
-        Ok(found.map(|group| format!("groups of {}", group.id)).collect())
+        let runtime = RuntimeFolder::of_caller();
+        let groups = owner::found_groups(&runtime, &cgroups, Own::default()).into_iter().filter(|group| !group.owned);
+        let folders = owner::found_folders(&runtime).into_iter().filter(|(_, owned)| !owned);
+        let groups = groups.map(|group| format!("groups of {}", group.id));
+        Ok(groups.chain(folders.map(|(id, _)| format!("files of {id}"))).collect())
     }
 
     /// Removes what dead launchers left, without a launcher of one's own, and says what it was.
@@ -203,23 +206,7 @@ impl Backend for NativeBackend {
     }
 
     async fn probe(&self) -> Result<Features> {
-        Ok(Features {
-            cgroup_limits: self.cgroups()?.is_complete(),
-            workspace_overlay: true,
-            mounts: true,
-            network_full: true,
-            disk_limit: true,
-            host_image: true,
-            user_xattrs: sys::tmpfs_has_user_xattrs(),
-            scoped_sockets: sys::landlock_version() >= 6,
-            watched_memory: !self.cgroups()?.held().memory,
-            idmapped_mounts: Standing::is_root(),
-            separate_guest: Standing::is_root() || SubIds::of_caller().is_some(),
-            // Comes with groups for each run.
-            run_groups: false,
-            living: true,
-            pause: self.cgroups()?.can_freeze(),
-        })
+        self.features().await
     }
 
     fn environment(&self) -> Vec<(String, String)> {
@@ -278,25 +265,31 @@ impl Backend for NativeBackend {
 
     async fn ready(&self, id: SandboxId) -> Result<Created> {
         let socket = self.held().get_mut(&id).and_then(|held| held.answer.take()).ok_or_else(|| gone(id))?;
-        let (by_groups, guest_pid, group, present, fds) = match answer(socket).await? {
-            (Answer::Created { held, guest_pid, group, present }, fds) => (held, guest_pid, group, present, fds),
-            (Answer::Failed(failure), _) => return Err(failure.into_error()),
+        let (answer, fds) = answer(socket).await?;
+        let (tier, places) = match &answer {
+            Answer::Confined { places, .. } => (Tier::Landlock, places.clone()),
+            _ => (Tier::Namespaces, Vec::new()),
+        };
+        let (by_groups, guest_pid, group, present) = match answer {
+            Answer::Created { held, guest_pid, group, present } => (held, guest_pid, group, present),
+            Answer::Confined { guest_pid, present, .. } => (HeldByGroups::default(), guest_pid, String::new(), present),
+            Answer::Failed(failure) => return Err(failure.into_error()),
             _ => return Err(gone(id)),
         };
         let mut fds = fds.into_iter();
         let (Some(store), Some(guest)) = (fds.next(), fds.next()) else {
             return Err(Error::new(ErrorCode::Internal, "the launcher's answer is not whole"));
         };
-        let isolation = Isolation::from_checks(|layer| present.contains(&layer));
+        let isolation = Isolation::from_checks(tier, |layer| present.contains(&layer));
         let mut all = self.held();
         let held = all.get_mut(&id).ok_or_else(|| gone(id))?;
-        held.made = Some(Made { store, guest, watch: fds.next(), guest_pid, group, by_groups });
-        substitute(&mut held.limits, by_groups, held.as_root);
+        held.made = Some(Made { store, guest, watch: fds.next(), guest_pid, group, by_groups, tier });
+        substitute(&mut held.limits, by_groups, held.as_root, &isolation);
         if let Some(layer) = held.required.iter().find(|layer| !isolation.has(**layer)) {
             let message = format!("the layer {layer} was asked for and is missing");
             return Err(Error::new(ErrorCode::LayerMissing, message));
         }
-        let created = Created { isolation, limits: held.limits.clone() };
+        let created = Created { isolation, limits: held.limits.clone(), places };
         held.created = Some(created.clone());
         Ok(created)
     }
@@ -325,19 +318,19 @@ impl Backend for NativeBackend {
         given: &[GivenFile],
         keeper: Option<Arc<dyn ContentKeeper>>,
     ) -> Result<ChangeRecord> {
-        let (store, layers) = {
+        let (store, layers, written) = {
             let all = self.held();
             let held = all.get(&id).ok_or_else(|| gone(id))?;
             let made = held.made.as_ref().ok_or_else(|| gone(id))?;
-            (made.store.try_clone().map_err(host_io)?, held.layers.clone())
+            (made.store.try_clone().map_err(host_io)?, held.layers.clone(), Written::by(made.tier))
         };
-        if changes::is_untouched(store.as_fd(), &layers) {
+        if changes::is_untouched(store.as_fd(), &layers, written) {
             return Ok(ChangeRecord::default());
         }
         // How long this takes is up to what ran inside, so it must not hold up other sandboxes.
         let (given, stop) = (given.to_vec(), StopOnDrop::default());
         let stopped = stop.0.clone();
-        let walk = move || changes::collect(store.as_fd(), &layers, &given, keeper.as_deref(), &stopped);
+        let walk = move || changes::collect(store.as_fd(), &layers, written, &given, keeper.as_deref(), &stopped);
         let collected = tokio::task::spawn_blocking(walk).await;
         collected.map_err(|error| host_io(io::Error::other(error)))?.map_err(host_io)
     }
@@ -346,7 +339,7 @@ impl Backend for NativeBackend {
         if self.held().get(&id).is_some_and(|held| held.living.is_some()) {
             return self.watched_disk(id).await;
         }
-        let watch = self.held().get_mut(&id).and_then(|held| held.made.as_mut()?.watch.take());
+        let watch = self.held().get(&id).and_then(|held| held.made.as_ref()?.watch.as_ref()?.try_clone().ok());
         let watch = watch.and_then(|watch| sys::register(watch).ok());
         let mut said = [0];
         if let Some(watch) = watch
@@ -361,7 +354,9 @@ impl Backend for NativeBackend {
 
     async fn list(&self) -> Result<Vec<Found>> {
         let found = owner::found_groups(&RuntimeFolder::of_caller(), self.cgroups()?, Own::default());
-        Ok(found.into_iter().map(|group| Found { id: group.id, owned: group.owned }).collect())
+        let groups = found.into_iter().map(|group| (group.id, group.owned));
+        let all = groups.chain(owner::found_folders(&RuntimeFolder::of_caller()));
+        Ok(all.map(|(id, owned)| Found { id, owned }).collect())
     }
 
     async fn end(&self, id: SandboxId) -> Result<Option<Evidence>> {
@@ -369,9 +364,10 @@ impl Backend for NativeBackend {
         let (made, living) =
             self.held().get_mut(&id).map_or((None, false), |held| (held.made.take(), held.living.is_some()));
         let seen = made.as_ref().and_then(|made| made.look().ok());
-        if let Some(made) = made.filter(|_| !living) {
+        if let Some(made) = made.filter(|made| !living && made.tier == Tier::Namespaces) {
             // The launcher does it too; but the sooner the kernel knows, the sooner all is over. A keeper that sees its
-            // guest end by itself goes, and would not hear the order.
+            // guest end by itself goes, and would not hear the order; and without namespaces a guest that has ended can no
+            // longer be asked what was used.
             let _ = pidfd_send_signal(&made.guest, Signal::KILL);
         }
         let answers = Answers::on(self.order_keeper(id, &Order::Destroy { id })?)?;
@@ -455,7 +451,12 @@ impl Made {
     /// Looks while the guest lives.
     fn look(&self) -> io::Result<Look> {
         let (read_bytes, written_bytes) = storage_bytes(self.guest_pid);
-        Ok(Look { store: store::fullness(self.store.as_fd())?, read_bytes, written_bytes })
+        let store = match self.tier {
+            Tier::Namespaces => store::fullness(self.store.as_fd())?,
+            // The folder has no end of its own; a watch tells when it is full.
+            Tier::Landlock => Evidence::unknown().store,
+        };
+        Ok(Look { store, read_bytes, written_bytes })
     }
 }
 

@@ -27,11 +27,11 @@ use std::{
 };
 
 use glovebox_core::{
-    Change, ChangeRecord, ContentKeeper, Error, ErrorCode, FileKind, GivenFile, Obstacle, Result as CoreResult,
+    Change, ChangeRecord, ContentKeeper, Error, ErrorCode, FileKind, GivenFile, Obstacle, Result as CoreResult, Tier,
 };
 use rustix::fs::{FileType, Mode, OFlags, Stat, Timespec};
 
-use crate::{plan::Plan, standing::Standing};
+use crate::{confined, plan::Plan, standing::Standing};
 
 use content::Contents;
 use folder::{
@@ -110,16 +110,37 @@ impl Working {
     }
 }
 
+/// How writes into a workspace that stays as it is are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// In the upper layer of an overlay.
+    Overlay,
+    /// In a copy of the whole workspace, where no overlay can be mounted.
+    Copy,
+}
+
+impl Written {
+    /// How sandboxes of a tier do it.
+    pub(crate) fn by(tier: Tier) -> Self {
+        match tier {
+            Tier::Namespaces => Written::Overlay,
+            Tier::Landlock => Written::Copy,
+        }
+    }
+}
+
 /// Collects what changed below `/workspace`.
 pub(crate) fn collect(
     store: BorrowedFd<'_>,
     layers: &Layers,
+    written: Written,
     given: &[GivenFile],
     keeper: Option<&dyn ContentKeeper>,
     stop: &AtomicBool,
 ) -> io::Result<ChangeRecord> {
     let mut walk = Walk {
         root: None,
+        copied: None,
         layers,
         given,
         stop,
@@ -139,6 +160,11 @@ pub(crate) fn collect(
                 walk.all_below(&folder, "agent_workspace", 0, Side::Added)?;
             }
         }
+        Working::Overlay(lower) if written == Written::Copy => {
+            let copy = open_path(store, "workspace/agent_workspace")?;
+            walk.copied = Some(time_of_copy(store)?);
+            walk.compare(Some(&copy), None, Some(lower), Same::No, "agent_workspace", 0)?;
+        }
         Working::Overlay(lower) => {
             let upper = open_path(store, ".glovebox/upper")?;
             walk.root = Some(lower.try_clone()?);
@@ -152,14 +178,20 @@ pub(crate) fn collect(
 }
 
 /// Whether nothing was written below `/workspace` at all: the usual case of a short run, told by three looks.
-pub(crate) fn is_untouched(store: BorrowedFd<'_>, layers: &Layers) -> bool {
+pub(crate) fn is_untouched(store: BorrowedFd<'_>, layers: &Layers, written: Written) -> bool {
     let empty = |path: &str| open_path(store, path).is_ok_and(|folder| is_empty(&folder));
     let working = match &layers.working {
         Working::Fresh => empty("workspace/agent_workspace"),
-        Working::Overlay(_) => empty(".glovebox/upper"),
+        Working::Overlay(_) => written == Written::Overlay && empty(".glovebox/upper"),
         Working::Direct => true,
     };
     working && empty("workspace/outputs")
+}
+
+/// When the kernel last changed the stamp that was left after the workspace had been copied.
+fn time_of_copy(store: BorrowedFd<'_>) -> io::Result<(i64, i64)> {
+    let stat = rustix::fs::statat(store, confined::COPIED, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok((stat.st_ctime, stat.st_ctime_nsec as i64))
 }
 
 /// Whether the lower folder that shines through is the one that used to be there.
@@ -181,6 +213,8 @@ struct Walk<'a> {
     given: &'a [GivenFile],
     /// The root of the lower layer, which absolute redirects count from.
     root: Option<OwnedFd>,
+    /// When the workspace had been copied, where it was: a file that last changed before is the copy as it was made.
+    copied: Option<(i64, i64)>,
     /// Set when nobody wants the result any more.
     stop: &'a AtomicBool,
     record: ChangeRecord,
@@ -376,7 +410,8 @@ impl Walk<'_> {
     }
 
     fn compare_file(&mut self, new: Entry<'_>, old: Option<Entry<'_>>, path: &str, depth: usize) -> io::Result<()> {
-        if self.is_as_given(path, new.stat) {
+        let untouched = |copied: (i64, i64)| (new.stat.st_ctime, new.stat.st_ctime_nsec as i64) < copied;
+        if self.is_as_given(path, new.stat) || old.is_some() && self.copied.is_some_and(untouched) {
             return Ok(());
         }
         match old {
@@ -430,6 +465,9 @@ impl Walk<'_> {
 
     /// What overlayfs wrote on a folder of the upper layer.
     fn layer_marks(&self, folder: &OwnedFd, parent_source: Option<&OwnedFd>) -> io::Result<Marks> {
+        if self.copied.is_some() {
+            return Ok(Marks::None);
+        }
         if let Some(redirect) = attribute(folder, self.layers.marks.redirect)? {
             let start = if redirect.starts_with(b"/") { self.root.as_ref() } else { parent_source };
             return Ok(Marks::Redirect(start.and_then(|start| open_bytes(start, &redirect))));

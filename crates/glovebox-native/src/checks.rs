@@ -92,6 +92,7 @@ pub(crate) fn own_view() -> OwnView {
     OwnView {
         namespaces: namespaces.map(|(name, link)| (name.to_owned(), link.to_string_lossy().into_owned())).collect(),
         clean_environment: sys::read_small("/proc/self/environ").is_ok_and(|text| text.bytes().all(|b| b == 0)),
+        pid: rustix::process::getpid().as_raw_nonzero().get(),
     }
 }
 

@@ -37,6 +37,14 @@ pub fn hint() -> String {
     }
 }
 
+/// The same, with the way to run that is left where Landlock is there.
+pub(crate) fn hint_with_tier() -> String {
+    match landlock_version() {
+        0 => hint(),
+        _ => format!("{}; or --isolation landlock, which runs here without namespaces and isolates less", hint()),
+    }
+}
+
 /// The kernel's release, and its first two numbers.
 pub fn kernel() -> (String, (u32, u32)) {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();

@@ -28,7 +28,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use glovebox_core::SandboxId;
+use glovebox_core::{SandboxId, Tier};
 use glovebox_guest::{GuestChannel, IDLE};
 use libc::sock_filter;
 use rustix::{
@@ -44,6 +44,7 @@ use live::{Live, Pending, end, handle_on};
 use crate::{
     cgroup::Cgroups,
     checks::{self, HostNamespaces},
+    confined::{self, Passed},
     inside::Masks,
     mounts,
     network::Networks,
@@ -88,11 +89,13 @@ struct Launcher {
     next: u64,
     /// Whether the caller is gone, and only living sandboxes are left to keep.
     only_keeps: bool,
+    /// The order with which everything is passed on to the tier without namespaces, and what the host refused.
+    passed: Option<(Failure, Passed)>,
 }
 
 /// The launcher's life. Never returns to the caller's code.
 pub(crate) fn main(control: OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> ! {
-    let code = match prepare(&control, cpus, runtime) {
+    let served = match prepare(&control, cpus, runtime.clone()) {
         Ok(mut launcher) => {
             let served = launcher.serve(&control);
             // Whoever waits for the caller waits for its last moments, which may want this CPU.
@@ -100,27 +103,14 @@ pub(crate) fn main(control: OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> ! 
             launcher.end_everything();
             launcher.collect_garbage();
             launcher.owner.unregister();
-            i32::from(served.is_err())
+            match (served, launcher.passed) {
+                (Ok(()), Some((refusal, passed))) => confined::serve(&control, refusal, cpus, runtime, Some(passed)),
+                (served, _) => served,
+            }
         }
-        Err(failure) => {
-            refuse(&control, &failure);
-            1
-        }
+        Err(refusal) => confined::serve(&control, refusal, cpus, runtime, None),
     };
-    sys::exit_now(code)
-}
-
-/// Answers every order with the reason why there is no sandbox to be had.
-fn refuse(control: &OwnedFd, failure: &Failure) {
-    while let Ok(Some((order, fds))) = wire::receive::<Order>(control) {
-        let answer = match order {
-            Order::Destroy { .. } => Answer::Destroyed,
-            _ => Answer::Failed(failure.clone()),
-        };
-        if let Some(reply) = fds.first() {
-            let _ = wire::send(reply, &answer, &[]);
-        }
-    }
+    sys::exit_now(i32::from(served.is_err()))
 }
 
 fn prepare(control: &OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> Result<Launcher, Failure> {
@@ -162,6 +152,7 @@ fn prepare(control: &OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> Result<La
         clients: BTreeMap::new(),
         next: 1,
         only_keeps: false,
+        passed: None,
     })
 }
 
@@ -169,7 +160,7 @@ impl Launcher {
     /// Serves until the caller and all living sandboxes are gone.
     fn serve(&mut self, control: &OwnedFd) -> io::Result<()> {
         let mut rested = false;
-        while !(self.only_keeps && self.sandboxes.is_empty()) {
+        while !(self.only_keeps && self.sandboxes.is_empty()) && self.passed.is_none() {
             let until_look = [self.look_at_memory(), self.look_at_lives()].into_iter().flatten().min();
             let wait = match rested {
                 _ if self.garbage || self.wants_network() => Some(PAUSE),
@@ -203,7 +194,10 @@ impl Launcher {
         let which = number >> KIND_BITS;
         match number & ((1 << KIND_BITS) - 1) {
             CONTROL => match wire::receive::<Order>(control)? {
-                Some((order, fds)) => self.obey(order, fds),
+                Some((order, fds)) => match self.passes_on(&order) {
+                    Some(refusal) => self.passed = Some((refusal, (order, fds))),
+                    None => self.obey(order, fds),
+                },
                 None => self.only_keep(control),
             },
             PROCESS => self.process_ended(which),
@@ -213,6 +207,11 @@ impl Launcher {
             _ => self.hear_client(which),
         }
         Ok(())
+    }
+
+    /// What the host refuses, when an order is for the tier without namespaces. A sandbox that was made is proof enough.
+    fn passes_on(&self, order: &Order) -> Option<Failure> {
+        if self.next == 1 { confined::is_wanted(order) } else { None }
     }
 
     /// Whether a network is to be made ahead.
@@ -258,6 +257,7 @@ impl Launcher {
                 let _ = reply.map(|reply| wire::send(reply, &Answer::Counted(counted), &[]));
             }
             Order::Destroy { id } => self.destroy(id, reply),
+            Order::Tier => drop(reply.map(|reply| wire::send(reply, &Answer::Tier(Tier::Namespaces), &[]))),
             Order::RemoveStore { store } => keeping::remove_store(&store, reply.as_ref()),
             Order::Open { .. } | Order::Adopt { .. } | Order::WatchDisk { .. } | Order::Freeze { .. } => {
                 self.obey_for_living(order, reply);

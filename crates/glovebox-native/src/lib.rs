@@ -8,6 +8,7 @@ mod backend;
 mod cgroup;
 mod changes;
 mod checks;
+mod confined;
 pub mod host_facts;
 mod host_image;
 mod idmap;

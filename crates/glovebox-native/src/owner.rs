@@ -23,43 +23,54 @@ use glovebox_core::SandboxId;
 
 use crate::{
     cgroup::{Cgroups, Side},
+    confined,
     living::{GROUP_OWNER, LivingFolder},
 };
 
 /// The folder in which the launchers of one user keep what does not outlive the host.
 #[derive(Clone, Debug)]
-pub(crate) struct RuntimeFolder(PathBuf);
+pub(crate) struct RuntimeFolder {
+    path: PathBuf,
+    /// The user, as the host knows them.
+    uid: u32,
+}
 
 impl RuntimeFolder {
     /// That of the calling user: root's, or the one that the session gives, or one in /tmp that nobody else may enter.
     pub(crate) fn of_caller() -> Self {
         let uid = rustix::process::geteuid();
         if uid.is_root() {
-            return RuntimeFolder("/run/glovebox".into());
+            return RuntimeFolder { path: "/run/glovebox".into(), uid: 0 };
         }
         let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_absolute());
         let owned = |folder: &PathBuf| fs::metadata(folder).is_ok_and(|found| found.uid() == uid.as_raw());
         let session = session.filter(owned).map(|folder| folder.join("glovebox"));
-        RuntimeFolder(session.unwrap_or_else(|| format!("/tmp/glovebox-{}", uid.as_raw()).into()))
+        let path = session.unwrap_or_else(|| format!("/tmp/glovebox-{}", uid.as_raw()).into());
+        RuntimeFolder { path, uid: uid.as_raw() }
+    }
+
+    /// Whose it is, as the host knows them.
+    pub(crate) fn uid(&self) -> u32 {
+        self.uid
     }
 
     /// Where it is.
     pub(crate) fn path(&self) -> PathBuf {
-        self.0.clone()
+        self.path.clone()
     }
 
     /// Where living sandboxes are found.
     pub(crate) fn sandboxes(&self) -> PathBuf {
-        self.0.join("sandboxes")
+        self.path.join("sandboxes")
     }
 
     fn launchers(&self) -> PathBuf {
-        self.0.join("launchers")
+        self.path.join("launchers")
     }
 
     /// An empty folder that a launcher covers, in its own mount namespace, to attach things.
     pub(crate) fn scratch(&self) -> PathBuf {
-        self.0.join("scratch")
+        self.path.join("scratch")
     }
 
     fn lock(&self, name: &str) -> PathBuf {
@@ -80,7 +91,7 @@ pub(crate) struct Owner {
 impl Owner {
     /// Registers a new launcher.
     pub(crate) fn register(folder: RuntimeFolder) -> io::Result<Self> {
-        make_private(&folder.0)?;
+        make_private(&folder.path)?;
         make_private(&folder.launchers())?;
         make_private(&folder.scratch())?;
         let mut bytes = [0u8; 8];
@@ -156,6 +167,11 @@ pub(crate) struct Own<'a> {
     pub(crate) kept: &'a [SandboxId],
 }
 
+/// The sandboxes that have no namespaces, with whether their launcher lives.
+pub(crate) fn found_folders(folder: &RuntimeFolder) -> Vec<(SandboxId, bool)> {
+    confined::found(folder).into_iter().map(|found| (found.id, lives(folder, &found.owner))).collect()
+}
+
 /// All groups on this host, with whether their launcher lives.
 pub(crate) fn found_groups(folder: &RuntimeFolder, cgroups: &Cgroups, own: Own<'_>) -> Vec<FoundGroup> {
     let Own { name: own, kept } = own;
@@ -189,6 +205,11 @@ pub(crate) fn collect_garbage(folder: &RuntimeFolder, cgroups: &Cgroups, own: Ow
         end_processes(&groups);
         if groups.remove_when_empty() {
             removed.push(format!("groups of {}", found.id));
+        }
+    }
+    for found in confined::found(folder).into_iter().filter(|found| own.name != Some(&found.owner)) {
+        if !lives(folder, &found.owner) && confined::remove(&found) {
+            removed.push(format!("files of {}", found.id));
         }
     }
     for entry in fs::read_dir(folder.launchers()).into_iter().flatten().flatten() {

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use glovebox_core::{Error, ErrorCode, Layer, SandboxId};
+use glovebox_core::{Error, ErrorCode, Layer, SandboxId, Tier};
 use serde::{Deserialize, Serialize};
 
 use crate::{cgroup::HeldByGroups, host_facts, standing::NEW_NAMESPACE};
@@ -27,6 +27,8 @@ pub(crate) struct Plan {
     pub(crate) as_caller: bool,
     /// What makes it a living sandbox.
     pub(crate) living: Option<PlannedLife>,
+    /// The weakest tier that the caller accepts.
+    pub(crate) isolation: Tier,
 }
 
 /// What a keeper needs to know of a living sandbox.
@@ -53,8 +55,14 @@ impl Plan {
 
     /// Whether programs can write to a file system that has no size limit of its own.
     pub(crate) fn writes_to_host(&self) -> bool {
+        self.living.is_some() || !self.written_folders().is_empty()
+    }
+
+    /// Files and folders of the host that programs can write in place.
+    pub(crate) fn written_folders(&self) -> Vec<&str> {
         let workspace = self.workspace.as_ref().filter(|_| !self.workspace_overlay);
-        self.living.is_some() || self.mounts.iter().chain(workspace).any(|mount| !mount.read_only)
+        let written = self.mounts.iter().chain(workspace).filter(|mount| !mount.read_only);
+        written.map(|mount| mount.source.as_str()).collect()
     }
 }
 
@@ -104,6 +112,8 @@ pub(crate) enum Order {
     RemoveStore {
         store: PathBuf,
     },
+    /// Asks for the tier of the sandboxes that can be had here.
+    Tier,
 }
 
 /// What the launcher answers.
@@ -116,6 +126,15 @@ pub(crate) enum Answer {
         group: String,
         present: Vec<Layer>,
     },
+    /// A sandbox without namespaces was made. Descriptors come along in this order: folder, guest, disk watch.
+    Confined {
+        guest_pid: i32,
+        present: Vec<Layer>,
+        /// Where its folders are on the host, by their paths inside.
+        places: Vec<(String, String)>,
+    },
+    /// The tier of the sandboxes that can be had.
+    Tier(Tier),
     /// What was counted so far. Comes before `Destroyed` where there is something to destroy.
     Counted(Counted),
     /// Nothing is left.
@@ -169,14 +188,14 @@ impl Failure {
                 "this host does not let an ordinary user make namespaces",
             )
             .because(reason)
-            .hint(host_facts::hint());
+            .hint(host_facts::hint_with_tier());
         }
         let code = if self.step.starts_with("mount ") { ErrorCode::InvalidMount } else { ErrorCode::SandboxSetup };
         let error = Error::new(code, format!("the sandbox could not be made: {}", self.step)).because(reason);
         // What a host refuses is the host's doing, unless it is one of the caller's own folders. A chroot refuses with EINVAL,
         // and a host that allows no further namespace with ENOSPC.
         let refused = [libc::EPERM, libc::EACCES, libc::ENOSYS, libc::EINVAL, libc::ENOSPC].contains(&self.errno);
-        if refused && code == ErrorCode::SandboxSetup { error.hint(host_facts::hint()) } else { error }
+        if refused && code == ErrorCode::SandboxSetup { error.hint(host_facts::hint_with_tier()) } else { error }
     }
 }
 
@@ -217,4 +236,6 @@ pub(crate) struct OwnView {
     pub(crate) namespaces: Vec<(String, String)>,
     /// Whether the memory in which the kernel finds its environment is wiped.
     pub(crate) clean_environment: bool,
+    /// Its process id, in its own namespace.
+    pub(crate) pid: i32,
 }

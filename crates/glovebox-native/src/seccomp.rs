@@ -11,9 +11,12 @@
 //! pointer that a filter cannot read, so it is answered with ENOSYS and every C library falls back to `clone`.
 //! Calls through a foreign table (32-bit, x32) end the process or do not exist.
 
+mod confined;
 mod table;
 
 use libc::sock_filter;
+
+pub(crate) use confined::{Confinement, compile_confined};
 
 #[cfg(target_arch = "x86_64")]
 const ARCH: u32 = 0xc000_003e;
@@ -290,6 +293,83 @@ mod tests {
         for family in [libc::AF_PACKET, libc::AF_VSOCK, libc::AF_ALG, libc::AF_BLUETOOTH, libc::AF_XDP] {
             assert_eq!(call(libc::SYS_socket, [family as u32, 1, 0, 0, 0, 0]), EPERM);
         }
+    }
+
+    const OWN_ID: Confinement = Confinement { network: false, shared_id: false, landlock: 6 };
+    const SHARED_ID: Confinement = Confinement { shared_id: true, ..OWN_ID };
+
+    #[test]
+    fn without_namespaces_no_socket_reaches_the_host() {
+        let call = |terms, number: i64, arguments| run(&compile_confined(terms), ARCH, number as u32, arguments);
+        for number in [libc::SYS_socket, libc::SYS_connect, libc::SYS_bind] {
+            assert_eq!(call(OWN_ID, number, [libc::AF_INET as u32, 1, 0, 0, 0, 0]), EPERM);
+        }
+        let network = Confinement { network: true, ..OWN_ID };
+        assert_eq!(call(network, libc::SYS_socket, [libc::AF_INET6 as u32, 1, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(call(network, libc::SYS_connect, [3; 6]), ALLOW);
+        for terms in [OWN_ID, network] {
+            assert_eq!(call(terms, libc::SYS_socket, [libc::AF_UNIX as u32, 1, 0, 0, 0, 0]), EPERM);
+            let pair = |kind: i32| call(terms, libc::SYS_socketpair, [libc::AF_UNIX as u32, kind as u32, 0, 0, 0, 0]);
+            assert_eq!(pair(libc::SOCK_STREAM | libc::SOCK_CLOEXEC), ALLOW);
+            assert_eq!(pair(libc::SOCK_DGRAM | libc::SOCK_NONBLOCK), EPERM);
+        }
+    }
+
+    #[test]
+    fn the_mark_can_be_asked_for_and_not_be_set() {
+        for terms in [OWN_ID, SHARED_ID] {
+            let program = compile_confined(terms);
+            let call = |number: i64, arguments| run(&program, ARCH, number as u32, arguments);
+            assert_eq!(call(libc::SYS_prlimit64, [0, 15, 0, 1, 0, 0]), ALLOW);
+            assert_eq!(call(libc::SYS_prlimit64, [0, 15, 1, 0, 0, 0]), EPERM);
+            assert_eq!(call(libc::SYS_prlimit64, [0, 7, 1, 0, 0, 0]), ALLOW);
+            assert_eq!(call(libc::SYS_setrlimit, [15, 1, 0, 0, 0, 0]), EPERM);
+            assert_eq!(call(libc::SYS_setrlimit, [7, 1, 0, 0, 0, 0]), ALLOW);
+        }
+    }
+
+    #[test]
+    fn equal_ids_give_no_power_over_others() {
+        let program = compile_confined(SHARED_ID);
+        let call = |number: i64, arguments| run(&program, ARCH, number as u32, arguments);
+        for number in [libc::SYS_sched_setaffinity, libc::SYS_sched_setscheduler, libc::SYS_prlimit64] {
+            assert_eq!(call(number, [77, 0, 0, 0, 0, 0]), EPERM);
+            assert_eq!(call(number, [0; 6]), ALLOW);
+        }
+        assert_eq!(call(libc::SYS_setpriority, [0, 0, 5, 0, 0, 0]), ALLOW);
+        assert_eq!(call(libc::SYS_setpriority, [0, 77, 5, 0, 0, 0]), EPERM);
+        assert_eq!(call(libc::SYS_setpriority, [2, 0, 5, 0, 0, 0]), EPERM);
+        assert_eq!(call(libc::SYS_ioprio_set, [1, 0, 5, 0, 0, 0]), ALLOW);
+        assert_eq!(call(libc::SYS_ioprio_set, [3, 0, 5, 0, 0, 0]), EPERM);
+        for number in [libc::SYS_chmod, libc::SYS_fchmod, libc::SYS_utimensat, 452] {
+            assert_eq!(call(number, [0; 6]), 0x7fc0_0000, "{number} is handed over");
+        }
+        assert_ne!(call(libc::SYS_chown, [0; 6]), ALLOW);
+        assert_ne!(call(libc::SYS_setxattr, [0; 6]), ALLOW);
+        assert_eq!(call(libc::SYS_ioctl, [0, libc::TCGETS as u32, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(call(libc::SYS_ioctl, [0, 0x8004_5430, 0, 0, 0, 0]), ALLOW);
+        for request in [0x4008_6602, 0x401c_5820, 0x4080_6685, 0x8901, 0x8902] {
+            assert_ne!(call(libc::SYS_ioctl, [0, request, 0, 0, 0, 0]), ALLOW, "{request:x}");
+        }
+        assert_eq!(call(libc::SYS_fcntl, [0, 1024, 0, 0, 0, 0]), EPERM);
+        assert_eq!(call(libc::SYS_fcntl, [0, libc::F_GETFL as u32, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(call(libc::SYS_kill, [77, 9, 0, 0, 0, 0]), ALLOW, "Landlock keeps signals inside");
+    }
+
+    #[test]
+    fn what_an_old_landlock_cannot_do_is_refused_by_call() {
+        let program = compile_confined(Confinement { landlock: 2, ..SHARED_ID });
+        let call = |number: i64, arguments| run(&program, ARCH, number as u32, arguments);
+        assert_eq!(call(libc::SYS_kill, [77, 9, 0, 0, 0, 0]), EPERM);
+        assert_eq!(call(libc::SYS_kill, [u32::MAX, 9, 0, 0, 0, 0]), EPERM);
+        assert_eq!(call(libc::SYS_kill, [0, 9, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(call(libc::SYS_tgkill, [77, 77, 9, 0, 0, 0]), EPERM);
+        assert_eq!(call(libc::SYS_fcntl, [0, libc::F_SETOWN as u32, 77, 0, 0, 0]), EPERM);
+        assert_eq!(call(libc::SYS_truncate, [0; 6]), EPERM);
+        let open = |flags: i32| call(libc::SYS_openat, [0, 0, flags as u32, 0, 0, 0]);
+        assert_eq!(open(libc::O_RDONLY | libc::O_TRUNC), EPERM);
+        assert_eq!(open(libc::O_WRONLY | libc::O_TRUNC), ALLOW);
+        assert_eq!(open(libc::O_RDONLY), ALLOW);
     }
 
     proptest! {

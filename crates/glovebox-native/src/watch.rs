@@ -122,16 +122,18 @@ pub(crate) const OUTGROWN_FILES: u8 = b'f';
 
 /// Opens the folders of the host that programs inside can write in place.
 pub(crate) fn open_written(plan: &Plan) -> io::Result<Vec<OwnedFd>> {
-    let direct = plan.workspace.as_ref().filter(|_| !plan.workspace_overlay);
-    let written = plan.mounts.iter().chain(direct).filter(|mount| !mount.read_only);
     let open = |source: &str| rustix::fs::open(source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-    Ok(written.map(|mount| open(&mount.source)).collect::<Result<_, _>>()?)
+    Ok(plan.written_folders().into_iter().map(open).collect::<Result<_, _>>()?)
 }
 
 /// Starts a process that watches folders of the host which programs inside can write. The descriptor becomes readable
 /// when they have grown by more than the disk limit. The process ends when its handle is dropped, or its launcher dies.
 pub(crate) fn start_disk_watch(plan: &Plan) -> io::Result<(OwnedFd, KillOnDrop)> {
-    let folders = open_written(plan)?;
+    start_disk_watch_over(open_written(plan)?, plan)
+}
+
+/// The same over these folders.
+pub(crate) fn start_disk_watch_over(folders: Vec<OwnedFd>, plan: &Plan) -> io::Result<(OwnedFd, KillOnDrop)> {
     let before = total(&folders).ok_or_else(|| io::Error::from(rustix::io::Errno::FBIG))?;
     let most =
         Size { bytes: before.bytes.saturating_add(plan.disk), entries: before.entries.saturating_add(plan.inodes) };

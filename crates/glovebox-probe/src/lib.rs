@@ -3,9 +3,12 @@
 //! The conformance suite mounts this as a program into sandboxes; `glovebox prove` puts the command line itself there,
 //! which has all of it as a hidden verb. It never trusts the sandbox and never judges: each subcommand does one thing and
 //! prints `ok`, an errno name or a `name value` pair; whoever asked decides what is right. A few subcommands (`hold`,
-//! `hold-shm`, `key-add`) are also run on the host, to plant what must not be reachable inside.
+//! `hold-shm`, `key-add`) are also run on the host, to plant what must not be reachable inside; `without-namespaces` makes
+//! the host one that refuses them, as a default container does.
 
+mod bare_host;
 mod errno;
+mod harm;
 mod hoard;
 mod look;
 mod network;
@@ -69,6 +72,9 @@ fn try_words(words: &[&str]) -> Tried {
         ("daemon", []) => tree::daemon(),
         ("ignore-term", []) => tree::ignore_term(),
         ("signal-pid1", []) => tree::signal_pid1(),
+        ("harm", [pid, file, socket]) => harm::all(number(pid)?, file, socket),
+        ("run-away", []) => harm::run_away(),
+        ("without-namespaces", [who, program, args @ ..]) => bare_host::run(who, program, args),
         ("kill", [pid]) => tree::kill(number(pid)?),
         ("stop-next", []) => tree::stop_next(),
         ("kill-self", [signal]) => tree::kill_self(number(signal)?),

@@ -4,6 +4,7 @@ use std::{
     fs,
     io::Read,
     os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
+    path::PathBuf,
 };
 
 use crate::{Tried, errno_of, report, sys, sys::Arg};
@@ -14,12 +15,16 @@ const USER_SESSION: i32 = libc::KEY_SPEC_USER_SESSION_KEYRING;
 
 /// Prints `/proc/self/status`, the id maps and the namespaces, each as `name value`.
 pub(crate) fn status() -> Tried {
-    let status = fs::read_to_string("/proc/self/status").map_err(|e| e.to_string())?;
-    for (name, value) in status.lines().filter_map(|line| line.split_once(':')) {
-        println!("{name} {}", value.split_whitespace().collect::<Vec<_>>().join(" "));
+    match fs::read_to_string("/proc/self/status") {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => status_by_calls(),
+        status => {
+            for (name, value) in status.map_err(|e| e.to_string())?.lines().filter_map(|line| line.split_once(':')) {
+                println!("{name} {}", value.split_whitespace().collect::<Vec<_>>().join(" "));
+            }
+        }
     }
     for map in ["uid_map", "gid_map"] {
-        let text = fs::read_to_string(format!("/proc/self/{map}")).map_err(|e| e.to_string())?;
+        let Ok(text) = fs::read_to_string(format!("/proc/self/{map}")) else { continue };
         println!("{map} {}", text.split_whitespace().collect::<Vec<_>>().join(" "));
     }
     for name in ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"] {
@@ -29,6 +34,37 @@ pub(crate) fn status() -> Tried {
     println!("landlock_abi {}", landlock_abi());
     println!("host_name {}", rustix::system::uname().nodename().to_string_lossy());
     Ok(0)
+}
+
+/// Folders of processes, as /proc lists them.
+fn processes_by_list() -> std::io::Result<Vec<PathBuf>> {
+    let is_number = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().bytes().all(|b| b.is_ascii_digit());
+    Ok(fs::read_dir("/proc")?.flatten().filter(is_number).map(|entry| entry.path()).collect())
+}
+
+/// The same where /proc does not let itself be listed: every number that is there.
+fn processes_by_number() -> Vec<PathBuf> {
+    (1..=65_536).map(|pid| PathBuf::from(format!("/proc/{pid}"))).filter(|folder| folder.exists()).collect()
+}
+
+/// The lines that matter most, where the file may not be read: asked for by calls.
+fn status_by_calls() {
+    use rustix::process::{getegid, geteuid, getgid, getuid};
+    println!("Uid {} {}\nGid {} {}", getuid().as_raw(), geteuid().as_raw(), getgid().as_raw(), getegid().as_raw());
+    if let Ok(sets) = rustix::thread::capabilities(None) {
+        let hex = |set: rustix::thread::CapabilitySet| format!("{:016x}", set.bits());
+        println!("CapInh {}\nCapPrm {}\nCapEff {}", hex(sets.inheritable), hex(sets.permitted), hex(sets.effective));
+    }
+    let ask = |what: i32, number: i64| sys::call(libc::SYS_prctl, &[Arg::Int(what.into()), Arg::Int(number)]);
+    let bounding = (0..64).filter(|number| ask(libc::PR_CAPBSET_READ, *number) == Ok(1)).map(|number| 1u64 << number);
+    let is_ambient = |number: &i64| {
+        let ask = [libc::PR_CAP_AMBIENT.into(), libc::PR_CAP_AMBIENT_IS_SET.into(), *number, 0, 0].map(Arg::Int);
+        sys::call(libc::SYS_prctl, &ask) == Ok(1)
+    };
+    let ambient = (0..64).filter(is_ambient).map(|number| 1u64 << number);
+    println!("CapBnd {:016x}\nCapAmb {:016x}", bounding.sum::<u64>(), ambient.sum::<u64>());
+    println!("NoNewPrivs {}", ask(libc::PR_GET_NO_NEW_PRIVS, 0).unwrap_or(0));
+    println!("Seccomp {}", ask(libc::PR_GET_SECCOMP, 0).unwrap_or(0));
 }
 
 /// The Landlock version of the kernel; 0 where it has none or the call is refused.
@@ -141,11 +177,7 @@ pub(crate) fn search_processes() -> Tried {
     let words: Vec<&[u8]> = text.lines().map(str::as_bytes).filter(|word| !word.is_empty()).collect();
     let holds = |bytes: &[u8]| words.iter().any(|word| bytes.windows(word.len()).any(|part| part == *word));
     let (mut processes, mut looked) = (0, 0);
-    for entry in fs::read_dir("/proc").map_err(|e| e.to_string())?.flatten() {
-        let folder = entry.path();
-        if !entry.file_name().to_string_lossy().bytes().all(|b| b.is_ascii_digit()) {
-            continue;
-        }
+    for folder in processes_by_list().unwrap_or_else(|_| processes_by_number()) {
         processes += 1;
         let mut seen = false;
         for name in ["cmdline", "environ", "comm", "mountinfo", "cgroup", "maps"] {

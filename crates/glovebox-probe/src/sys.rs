@@ -161,6 +161,16 @@ pub(crate) fn raise(signal: i32) {
     unsafe { libc::raise(signal) };
 }
 
+/// Shortens a file to nothing by its path.
+pub(crate) fn truncate(path: &std::path::Path) -> rustix::io::Result<()> {
+    let path = CString::new(path.as_os_str().as_encoded_bytes()).unwrap_or_default();
+    // SAFETY: the path lives through the call.
+    match answer(unsafe { libc::truncate(path.as_ptr(), 0) }.into()) {
+        Ok(_) => Ok(()),
+        Err(errno) => Err(rustix::io::Errno::from_raw_os_error(errno)),
+    }
+}
+
 /// Names of all network interfaces.
 pub(crate) fn interface_names() -> Result<Vec<String>, i32> {
     // SAFETY: the list is read up to its end, which has index 0, and is freed afterwards.

@@ -7,12 +7,14 @@
 pub mod file;
 mod frame;
 mod message;
+mod places;
 
 pub use frame::{Decoder, Frame, FrameError, FrameKind, MAX_PAYLOAD};
 pub use message::{
     ArtifactQuery, Attach, Attached, EndReason, Exited, FileEntry, FileKind, Gap, Resize, Role, RunInfo, Signal,
     StartFailed, StartRun, Started,
 };
+pub use places::Places;
 
 /// Version of this protocol; the first thing that the guest says.
 pub const VERSION: u32 = 1;

@@ -61,6 +61,30 @@ pub fn run_as(kind: UserKind, delegate: bool, probe: &Path, args: &[OsString]) -
     Ok(status.success())
 }
 
+/// Runs this program with `args` on a host that gives no namespaces, as root or as an ordinary user. Says whether everything
+/// held.
+pub fn run_without_namespaces(kind: Option<UserKind>, probe: &Path, args: &[OsString]) -> Result<bool> {
+    ensure!(rustix::process::geteuid().is_root(), "only root can make such a host");
+    let (uid, gid) = kind.map_or(Ok((0, 0)), account)?;
+    let folder = tempfile::tempdir()?;
+    let scratch = folder.path().join("scratch");
+    fs::create_dir(&scratch)?;
+    // Commands that have an id of their own must be able to get at what they are given.
+    for path in [folder.path(), &scratch] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
+    }
+    chown(&scratch, Some(uid), Some(gid))?;
+    let (program, copy) = (folder.path().join("conformance"), folder.path().join("glovebox-probe"));
+    fs::copy(std::env::current_exe()?, &program)?;
+    fs::copy(probe, &copy)?;
+    let who = if uid == 0 { "root".to_owned() } else { uid.to_string() };
+    let mut command = Command::new(&copy);
+    command.args(["without-namespaces", &who]).arg(&program).args(args);
+    command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin").env("LANG", "C.UTF-8");
+    command.env("HOME", &scratch).env("TMPDIR", &scratch).current_dir("/");
+    Ok(command.status().context("the suite could not be started again")?.success())
+}
+
 /// The ids of an account, which is made if there is none.
 fn account(kind: UserKind) -> Result<(u32, u32)> {
     let name = kind.name();

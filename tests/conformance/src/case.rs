@@ -44,6 +44,8 @@ impl Case {
 pub enum Need {
     /// A feature by the name of its field.
     Feature(&'static str, fn(&Features) -> bool),
+    /// That a feature is not there: the case is about what holds without it.
+    Without(&'static str, fn(&Features) -> bool),
     /// A program of the host's own toolchains.
     Program(&'static str),
     /// A file or folder of the host, which the image shows.
@@ -58,6 +60,8 @@ impl Need {
         match self {
             Need::Feature(_, has) if has(features) => None,
             Need::Feature(name, _) => Some(format!("the backend does not declare {name}")),
+            Need::Without(_, has) if !has(features) => None,
+            Need::Without(name, _) => Some(format!("the backend has {name}")),
             Need::Program(name) if is_on_host(name) => None,
             Need::Program(name) => Some(format!("the host has no {name}")),
             Need::File(path) if Path::new(path).exists() => None,
@@ -95,6 +99,12 @@ macro_rules! condition {
     (needs $feature:ident) => {
         crate::Case {
             needs: Some(crate::Need::Feature(stringify!($feature), |features| features.$feature)),
+            ..crate::Case::ALWAYS
+        }
+    };
+    (without $feature:ident) => {
+        crate::Case {
+            needs: Some(crate::Need::Without(stringify!($feature), |features| features.$feature)),
             ..crate::Case::ALWAYS
         }
     };

@@ -88,7 +88,7 @@ impl Backend for Liar {
     }
 
     async fn ready(&self, _id: SandboxId) -> Result<Created> {
-        Ok(Created { isolation: Isolation::default(), limits: LimitsInForce::default() })
+        Ok(Created { isolation: Isolation::default(), limits: LimitsInForce::default(), places: Vec::new() })
     }
 
     async fn evidence(&self, _id: SandboxId) -> Result<Evidence> {

@@ -23,7 +23,7 @@ mod subject;
 mod suite;
 mod world;
 
-pub use as_user::{UserKind, run_as};
+pub use as_user::{UserKind, run_as, run_without_namespaces};
 pub use case::{Case, Need, Proof};
 pub use cases::all;
 pub use client::run_client;

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
 use glovebox_conformance::{
-    CALLER_MARK, NativeSubject, Options, Subject, UserKind, run_as, run_client, run_suite, soak,
+    CALLER_MARK, NativeSubject, Options, Subject, UserKind, run_as, run_client, run_suite, run_without_namespaces, soak,
 };
 use glovebox_native::NativeBackend;
 
@@ -39,6 +39,9 @@ struct Args {
     /// With --as-user: in control groups that belong to that user.
     #[arg(long, requires = "as_user")]
     delegate: bool,
+    /// Runs the suite on a host that gives no namespaces, which it makes for itself. Only root can.
+    #[arg(long)]
+    without_namespaces: bool,
     #[command(subcommand)]
     soak: Option<Soak>,
 }
@@ -118,11 +121,15 @@ fn run(args: Args) -> anyhow::Result<bool> {
         list();
         return Ok(true);
     }
-    if let Some(kind) = args.as_user {
+    if args.as_user.is_some() || args.without_namespaces {
         let mut rest: Vec<std::ffi::OsString> = vec!["--backend".into(), args.backend.into()];
         rest.extend(args.json.then(|| "--json".into()));
         rest.extend(args.filter.map(Into::into));
-        return run_as(kind, args.delegate, &find_probe(args.probe)?, &rest);
+        let probe = find_probe(args.probe)?;
+        return match (args.as_user, args.without_namespaces) {
+            (Some(kind), false) => run_as(kind, args.delegate, &probe, &rest),
+            (kind, _) => run_without_namespaces(kind, &probe, &rest),
+        };
     }
     match &args.soak {
         Some(Soak::Kill { count, glovebox }) => return soak::kill(*count, glovebox),

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use glovebox_core::{
-    Access, Command, InsidePath, Layer, Mount, Network, PROGRAM_DIR, Result, RunResult, SandboxSpec, Secret, User,
-    Workspace, WorkspaceMode, parse_cpus, parse_duration, parse_size,
+    Access, Command, InsidePath, Layer, Mount, Network, PROGRAM_DIR, Result, RunResult, SandboxSpec, Secret, Tier,
+    User, Workspace, WorkspaceMode, parse_cpus, parse_duration, parse_size,
 };
 use glovebox_engine::{
     Capture, Compile, FileContent, InputFile, Run, RunRequest, Sandbox, Stdin, TerminalSize, Toolchains,
@@ -14,8 +14,12 @@ use tokio::sync::mpsc;
 
 use crate::{World, finished::Finished};
 
-/// Where the probe is inside.
+/// Where the probe is inside, where a mount can be anywhere.
 const PROBE: &str = "/probe/bin";
+
+/// How cases that name a folder of the sandbox find it from the working directory, where there is no root of its own.
+const FROM_WORKING_DIR: [(&str, &str); 3] =
+    [("/workspace", "../../workspace"), ("/home/user", "../../home/user"), ("/tmp", "../../tmp")];
 
 /// A sandbox and a run, described step by step. Values are those that people type.
 pub struct Setup<'a> {
@@ -39,7 +43,7 @@ impl<'a> Setup<'a> {
         Setup {
             world,
             living: None,
-            spec: SandboxSpec::default(),
+            spec: SandboxSpec { isolation: world.tier(), ..SandboxSpec::default() },
             env: Vec::new(),
             secrets: Vec::new(),
             cwd: None,
@@ -110,7 +114,10 @@ impl<'a> Setup<'a> {
     }
 
     pub(crate) fn user(mut self, user: &str) -> Self {
-        self.spec.user = User::parse(user).expect("the case names a user");
+        // Without namespaces there is no root inside, and the ordinary user is the strongest who can try.
+        if self.world.tier() == Tier::Namespaces || user != "root" {
+            self.spec.user = User::parse(user).expect("the case names a user");
+        }
         self
     }
 
@@ -207,7 +214,30 @@ impl<'a> Setup<'a> {
     /// Mounts the probe; every way that runs the probe does so by itself.
     pub(crate) fn with_probe(self) -> Self {
         let probe = self.world.probe().to_owned();
-        self.mount(&probe, PROBE, Access::ReadOnly)
+        let place = self.probe_inside();
+        self.mount(&probe, &place, Access::ReadOnly)
+    }
+
+    fn probe_inside(&self) -> String {
+        match self.world.tier() {
+            Tier::Namespaces => PROBE.to_owned(),
+            Tier::Landlock => self.world.probe().to_string_lossy().into_owned(),
+        }
+    }
+
+    /// A word of a command, as it must be said in a sandbox of this tier.
+    fn said(&self, word: &str) -> String {
+        if self.world.tier() == Tier::Namespaces || self.cwd.is_some() || word == self.probe_inside() {
+            return word.to_owned();
+        }
+        // The scratch folder of the suite is the host's own.
+        let host = self.world.scratch().to_string_lossy().into_owned();
+        let said =
+            |part: &str| FROM_WORKING_DIR.iter().fold(part.to_owned(), |text, (from, to)| text.replace(from, to));
+        let outside = |part: &str| part.split(&host).map(said).collect::<Vec<_>>().join(&host);
+        // The folder of compiled programs is known to Glovebox wherever it is named.
+        let parts = word.split(PROGRAM_DIR).map(outside).collect::<Vec<_>>().join(PROGRAM_DIR);
+        parts.replace(PROBE, &self.probe_inside())
     }
 
     /// Makes a sandbox that stays, with the probe in it.
@@ -228,12 +258,14 @@ impl<'a> Setup<'a> {
 
     /// Runs a line of the shell with the probe at hand as `$P`.
     pub(crate) async fn sh_with_probe(self, line: &str) -> Finished {
-        self.with_probe().env("P", PROBE).sh(line).await
+        let place = self.probe_inside();
+        self.with_probe().env("P", &place).sh(line).await
     }
 
     /// Runs the probe with words that are separated by spaces.
     pub(crate) async fn probe(self, words: &str) -> Finished {
-        let argv: Vec<&str> = std::iter::once(PROBE).chain(words.split(' ')).collect();
+        let place = self.probe_inside();
+        let argv: Vec<&str> = std::iter::once(place.as_str()).chain(words.split(' ')).collect();
         let setup = if self.living.is_some() { self } else { self.with_probe() };
         Finished(setup.finish(&argv).await.unwrap_or_else(|error| panic!("{}: {error}", error.code)))
     }
@@ -264,7 +296,7 @@ impl<'a> Setup<'a> {
     }
 
     fn request(self, argv: &[&str]) -> Result<RunRequest> {
-        let mut command = Command::argv(argv.iter().copied())?;
+        let mut command = Command::argv(argv.iter().map(|word| self.said(word)))?;
         for (name, value) in &self.env {
             command = command.env(name, value)?;
         }

@@ -9,12 +9,13 @@ use std::{
 };
 
 use anyhow::Context;
-use glovebox_core::{Backend, Features, SandboxSpec};
+use glovebox_core::{Backend, Features, SandboxSpec, Tier};
 use glovebox_engine::Engine;
 use serde_json::json;
 
 use crate::{
     Case, Leftovers, Subject, World,
+    cases::OF_NAMESPACES,
     leftovers::{strangers_in_data_dir, wait_until_clean},
 };
 
@@ -62,7 +63,7 @@ thread_local! {
 pub async fn run_suite(subject: Rc<dyn Subject>, options: &Options) -> anyhow::Result<Summary> {
     let backend = subject.backend();
     let features = backend.probe().await.context("the backend cannot work here")?;
-    warm_up(&backend).await?;
+    warm_up(&backend, &features).await?;
     let mut summary = Summary::default();
     let mut lines = Vec::new();
     for case in crate::all().filter(|case| fits(case, options.filter.as_deref())) {
@@ -77,8 +78,10 @@ pub async fn run_suite(subject: Rc<dyn Subject>, options: &Options) -> anyhow::R
 }
 
 /// Makes one sandbox, so that what a backend makes once and keeps is there before the first case.
-async fn warm_up(backend: &Arc<dyn Backend>) -> anyhow::Result<()> {
-    let sandbox = Engine::new(Arc::clone(backend)).create(SandboxSpec::default()).await.context("no sandbox")?;
+async fn warm_up(backend: &Arc<dyn Backend>, features: &Features) -> anyhow::Result<()> {
+    let isolation = if features.namespaces { Tier::Namespaces } else { Tier::Landlock };
+    let spec = SandboxSpec { isolation, ..SandboxSpec::default() };
+    let sandbox = Engine::new(Arc::clone(backend)).create(spec).await.context("no sandbox")?;
     sandbox.destroy().await.context("the first sandbox cannot be destroyed")
 }
 
@@ -94,6 +97,9 @@ async fn run_case(
 ) -> anyhow::Result<Verdict> {
     if let Some(missing) = case.needs.and_then(|need| need.missing(features)) {
         return Ok(Verdict::Skipped(missing));
+    }
+    if !features.namespaces && OF_NAMESPACES.contains(&case.function) {
+        return Ok(Verdict::Skipped("the backend does not declare namespaces".to_owned()));
     }
     let scratch = tempfile::Builder::new().prefix("conformance-").tempdir().context("no scratch folder")?;
     let world = World::new(Rc::clone(subject), features.clone(), options.probe.clone(), scratch.path().canonicalize()?);

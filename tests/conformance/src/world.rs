@@ -7,7 +7,7 @@ use std::{
     rc::Rc,
 };
 
-use glovebox_core::{Features, SandboxId};
+use glovebox_core::{Features, SandboxId, Tier};
 use glovebox_engine::Engine;
 
 use crate::{Subject, Traces, setup::Setup, subject::memory_of};
@@ -54,9 +54,19 @@ impl World {
         &self.0.features
     }
 
+    /// The tier of the sandboxes that are tested.
+    pub fn tier(&self) -> Tier {
+        if self.features().namespaces { Tier::Namespaces } else { Tier::Landlock }
+    }
+
     /// The probe on the host.
     pub fn probe(&self) -> &Path {
         &self.0.probe
+    }
+
+    /// The suite's own folder of the host, which everything else lies in.
+    pub fn scratch(&self) -> &Path {
+        &self.0.scratch
     }
 
     /// The data folder of the engine.

@@ -103,6 +103,9 @@ pub(crate) struct SandboxArgs {
     /// What the program reaches: none, or full, which is all that this machine reaches
     #[arg(long, value_name = "NETWORK", default_value = "none", help_heading = "Environment and network")]
     pub(crate) network: String,
+    /// The weakest isolation to accept: namespaces, or landlock, which runs with less where the machine gives no namespaces
+    #[arg(long, value_name = "TIER", default_value = "namespaces", help_heading = "The run")]
+    pub(crate) isolation: String,
     /// Fail when this layer of isolation is missing (repeatable)
     #[arg(long, value_name = "LAYER", help_heading = "The run")]
     pub(crate) require_layer: Vec<String>,

@@ -76,6 +76,7 @@ pub(crate) fn checks(facts: &Facts) -> Vec<Check> {
         groups(facts),
         seccomp(),
         landlock(),
+        without_namespaces(facts),
         id_mapped_mounts(facts),
         overlay(),
         extended_attributes(),
@@ -235,6 +236,24 @@ fn landlock() -> Check {
     check.fix("boot with lsm=landlock, followed by what `cat /sys/kernel/security/lsm` shows").optional()
 }
 
+/// What is left where namespaces cannot be had.
+fn without_namespaces(facts: &Facts) -> Check {
+    let check = |status, detail: String| Check::new(LAYERS, "runs without namespaces", status, detail).optional();
+    match (host_facts::landlock_version(), facts.is_let()) {
+        (0, _) => check(Status::Missing, "--isolation landlock needs Landlock, which this kernel does not use".into())
+            .fix("boot with lsm=landlock, followed by what `cat /sys/kernel/security/lsm` shows"),
+        (version, true) => {
+            check(Status::Ok, format!("not needed here; --isolation landlock would find version {version}"))
+        }
+        (version, false) => check(
+            Status::Ok,
+            format!(
+                "--isolation landlock runs here with Landlock version {version}, seccomp and resource limits alone"
+            ),
+        ),
+    }
+}
+
 fn id_mapped_mounts(facts: &Facts) -> Check {
     let check = |status, detail: String| Check::new(LAYERS, "id-mapped mounts", status, detail).optional();
     match &facts.id_mapped {
@@ -274,8 +293,12 @@ fn language(language: &'static Language) -> Check {
 /// The last line of the table.
 pub(crate) fn summary(checks: &[Check]) -> String {
     let missing = checks.iter().filter(|check| check.needed && check.status == Status::Missing).count();
+    let weaker = checks.iter().any(|check| check.name == "runs without namespaces" && check.status == Status::Ok);
     match missing {
         0 => "sandboxes can be made here; glovebox prove tries to break out of them".to_owned(),
+        _ if weaker => "no sandbox with namespaces can be made here until what is missing above is there; \
+                        --isolation landlock makes weaker ones"
+            .to_owned(),
         _ => "no sandbox can be made here until what is missing above is there".to_owned(),
     }
 }

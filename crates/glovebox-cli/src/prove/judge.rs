@@ -25,6 +25,14 @@ impl Verdict {
         if against.is_empty() { Verdict::holds() } else { Verdict::Broken(against.join(", ")) }
     }
 
+    /// Says of what is broken that the tier does not promise it. What holds all the same is said to.
+    pub(super) fn not_of_the_tier(self) -> Self {
+        match self {
+            Verdict::Broken(why) => Verdict::Unknown(format!("not promised without namespaces: {why}")),
+            other => other,
+        }
+    }
+
     /// Says of what holds that no root inside could try it.
     pub(super) fn tried_without_root(self, without: bool) -> Self {
         match self {

@@ -19,7 +19,8 @@ use std::{
 
 use bytes::Bytes;
 use glovebox_core::{
-    Command, InsidePath, Limits, Outcome, Result, SandboxSpec, User, WORKING_DIR, Workspace, WorkspaceMode,
+    Command, InsidePath, Limits, Outcome, PROGRAM_DIR, Result, SandboxSpec, Tier, User, WORKING_DIR, Workspace,
+    WorkspaceMode,
 };
 use glovebox_engine::{Engine, Event, FileContent, InputFile, RunRequest, Sandbox, Stdin};
 use glovebox_native::NativeBackend;
@@ -47,18 +48,23 @@ enum Place {
 }
 
 /// Tries everything, and says what holds.
-pub(crate) async fn all(engine: &Engine, backend: &NativeBackend, canaries: &mut Canaries) -> Result<Vec<Check>> {
+pub(crate) async fn all(
+    engine: &Engine,
+    backend: &NativeBackend,
+    accepted: Tier,
+    canaries: &mut Canaries,
+) -> Result<Vec<Check>> {
     let program = std::env::current_exe().map_err(crate::verbs::prove::no_program)?;
     // A host on which no sandbox can be made has nothing to prove, so this failure ends everything.
-    let plain = Inside::make(engine, backend, Place::Plain, &program, canaries).await?;
+    let plain = Inside::make(engine, backend, (Place::Plain, accepted), &program, canaries).await?;
+    let tier = plain.sandbox.created().isolation.tier;
     let missing: Vec<&str> = plain.sandbox.created().isolation.missing.iter().map(|layer| layer.as_str()).collect();
     let mut places = BTreeMap::from([(Place::Plain, Ok(plain))]);
     let mut checks = vec![layers(&missing)];
     for row in GUARANTEES {
         if let Entry::Vacant(free) = places.entry(row.place) {
-            free.insert(
-                Inside::make(engine, backend, row.place, &program, canaries).await.map_err(|error| error.message),
-            );
+            let made = Inside::make(engine, backend, (row.place, accepted), &program, canaries).await;
+            free.insert(made.map_err(|error| error.message));
         }
         // Where no root can be made inside, there is nobody stronger than the ordinary user to try it.
         let no_root = row.place == Place::AsRoot && places[&row.place].is_err();
@@ -68,6 +74,7 @@ pub(crate) async fn all(engine: &Engine, backend: &NativeBackend, canaries: &mut
             Some(Err(why)) => Verdict::Unknown(why.clone()),
             None => Verdict::Unknown("its sandbox was not made".into()),
         };
+        let verdict = if row.is_of(tier) { verdict } else { verdict.not_of_the_tier() };
         checks.push(verdict.tried_without_root(no_root).into_check(row.group, row.name));
     }
     let mut left = None;
@@ -109,13 +116,13 @@ impl Inside {
     async fn make(
         engine: &Engine,
         backend: &NativeBackend,
-        place: Place,
+        (place, accepted): (Place, Tier),
         program: &PathBuf,
         canaries: &Canaries,
     ) -> Result<Self> {
         let size = std::fs::metadata(program).map_err(crate::verbs::prove::no_program)?.len();
-        let sandbox = engine.create(spec(place, size, canaries)).await?;
-        let probe = format!("/tmp/{}", canaries.tag);
+        let sandbox = engine.create(SandboxSpec { isolation: accepted, ..spec(place, size, canaries) }).await?;
+        let probe = format!("{PROGRAM_DIR}/{}", canaries.tag);
         let mut request = request(&probe, &["exit".into(), "0".into()])?;
         let content = FileContent::Host(program.clone());
         request.files.push(InputFile { target: InsidePath::absolute(&probe)?, content, mode: 0o755 });

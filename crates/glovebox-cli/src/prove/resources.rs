@@ -57,6 +57,12 @@ fn refused_at_the_end(seen: &Seen, fact: &str, limit: u64, what: &str) -> Verdic
     match (&seen.outcome, seen.number(fact)) {
         (Outcome::Exited { code: 1 } | Outcome::DiskFull { .. }, Some(had)) => at_most(had, limit, true, what),
         (Outcome::Exited { code: 0 }, Some(had)) => at_most(had, limit, false, what),
+        // Where a watch holds the limit, the program is ended, and has no time to say how far it came; a single file that is
+        // too large is refused by a signal.
+        (Outcome::DiskFull { .. }, None) => Verdict::Holds("the watch ended the program".into()),
+        (Outcome::Signaled { signal: 25 }, None) if seen.enforcement("disk") == Enforcement::Watched => {
+            Verdict::Holds("so large a file was refused".into())
+        }
         _ => seen.strange(),
     }
 }

@@ -2,6 +2,8 @@
 
 use std::{fs, path::Path, time::Duration};
 
+use glovebox_core::Tier;
+
 use super::{
     Place, WORK,
     canaries::Canaries,
@@ -31,6 +33,27 @@ pub(super) struct Guarantee {
     pub(super) judge: fn(&Seen, &mut Canaries) -> Verdict,
     /// How long the probe may take, where that is the point.
     pub(super) timeout: Option<Duration>,
+}
+
+/// Guarantees that are made of namespaces, and that the tier without them does not give.
+const OF_NAMESPACES: [&str; 10] = [
+    "what is written inside does not appear on the host",
+    "only harmless devices are there",
+    "root inside is nobody outside",
+    "setuid bits do not count",
+    "processes of the host are not visible",
+    "loopback is the only interface",
+    "paths of the host are not visible",
+    "group paths of the host are not visible",
+    "the name of the host is not visible",
+    "accounts of the host are not visible",
+];
+
+impl Guarantee {
+    /// Whether a tier promises it.
+    pub(super) fn is_of(&self, tier: Tier) -> bool {
+        tier == Tier::Namespaces || !OF_NAMESPACES.contains(&self.name)
+    }
 }
 
 const fn row(
@@ -97,7 +120,7 @@ pub(super) const GUARANTEES: &[Guarantee] = &[
     row(NETWORK, "loopback is the only interface", Plain, "interfaces", only_loopback),
     row(NETWORK, "a listener of the host is not reached", Plain, "connect {listener}", not_connected),
     row(NETWORK, "a listener of the host is not reached over IPv6", Plain, "connect {listener6}", not_connected),
-    row(NETWORK, "nothing outside is reached", Plain, "connect 192.0.2.1:80", |seen, _| only(seen, &["ENETUNREACH"])),
+    row(NETWORK, "nothing outside is reached", Plain, "connect 192.0.2.1:80", |seen, _| only(seen, &["ENETUNREACH", "EPERM"])),
     row(NETWORK, "abstract sockets of the host are not reached", Plain, "abstract-socket {name}", not_connected_by_name),
     row(NETWORK, "raw and packet sockets are refused, even to root inside", AsRoot,
         "syscall socket-packet socket-packet-dgram socket-raw-ipv4 socket-raw-ipv6", sockets_refused),
@@ -107,8 +130,8 @@ pub(super) const GUARANTEES: &[Guarantee] = &[
         sockets_refused),
 
     row(RESOURCES, "processes beyond the limit are refused", Tight, "fork-bomb 200", resources::processes),
-    row(RESOURCES, "bytes beyond the disk limit are refused", Tight, "fill-disk /tmp/large", resources::disk),
-    row(RESOURCES, "files beyond the limit are refused", Tight, "fill-inodes /tmp", resources::files),
+    row(RESOURCES, "bytes beyond the disk limit are refused", Tight, "fill-disk large", resources::disk),
+    row(RESOURCES, "files beyond the limit are refused", Tight, "fill-inodes .", resources::files),
     row(RESOURCES, "open files beyond the limit are refused", Tight, "open-files 200", resources::open_files),
     row(RESOURCES, "CPU time is held to the limit", Tight, "burn-cpu 150", resources::cpu),
     row(RESOURCES, "memory beyond the limit ends the program", Tight, "eat-memory 512", resources::memory),
@@ -298,6 +321,9 @@ fn not_connected_by_name(seen: &Seen, canaries: &mut Canaries) -> Verdict {
 
 fn no_environment(seen: &Seen, _: &mut Canaries) -> Verdict {
     facts(seen, |seen| match seen.number("looked")? {
+        0 if seen.isolation.tier == Tier::Landlock && found(seen, &["/environ"]).is_empty() => {
+            Some(Verdict::Holds("no environment can be opened, not even one's own".into()))
+        }
         0 => Some(Verdict::Unknown("not even the probe's own environment could be read".into())),
         _ => Some(Verdict::unless(found(seen, &["/environ"]).into_iter().map(str::to_owned).collect())),
     })
@@ -372,6 +398,7 @@ mod tests {
             assert!(GROUPS.contains(&row.group) && row.name.contains(' ') && !row.name.ends_with('.'), "{}", row.name);
         }
         assert!(GROUPS.iter().all(|group| GUARANTEES.iter().any(|row| row.group == *group)));
+        assert!(OF_NAMESPACES.iter().all(|name| GUARANTEES.iter().any(|row| row.name == *name)));
     }
 
     fn seen(outcome: Outcome, out: &str) -> Seen {

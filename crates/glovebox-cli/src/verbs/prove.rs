@@ -2,13 +2,13 @@
 
 use std::{ffi::OsString, os::unix::process::CommandExt, process::Command, sync::Arc};
 
-use glovebox_core::{Error, ErrorCode, Result};
+use glovebox_core::{Error, ErrorCode, Result, Tier};
 use glovebox_engine::Engine;
 use glovebox_native::NativeBackend;
 
 use super::{data_dir, require_native, runtime};
 use crate::{
-    args::Globals,
+    args::{Globals, ProveArgs},
     check,
     flags::Flags,
     prove::{self, Canaries},
@@ -17,15 +17,16 @@ use crate::{
 /// The hidden verb by which this program is the probe. It never comes as far as the command line.
 pub(crate) const PROBE: &str = "__probe";
 
-pub(crate) fn execute(globals: &Globals, flags: &Flags) -> Result<u8> {
+pub(crate) fn execute(globals: &Globals, args: &ProveArgs, flags: &Flags) -> Result<u8> {
     require_native(&globals.backend, flags)?;
+    let tier = flags.check("isolation", &args.isolation, Tier::parse)?;
     let Some(token) = std::env::var(prove::VARIABLE).ok().filter(|token| is_token(token)) else {
         return Err(again_with_a_canary());
     };
     let mut canaries = Canaries::plant(token, &data_dir(globals))?;
     let backend = Arc::new(NativeBackend::start()?);
     let engine = Engine::new(backend.clone()).with_data_dir(canaries.workspace().with_file_name("data"));
-    let checks = runtime()?.block_on(prove::all(&engine, &backend, &mut canaries))?;
+    let checks = runtime()?.block_on(prove::all(&engine, &backend, tier, &mut canaries))?;
     check::print(&checks, None, &prove::summary(&checks, &globals.backend), globals.json)
 }
 

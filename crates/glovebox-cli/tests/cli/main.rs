@@ -19,6 +19,7 @@ mod runs;
 mod secrets;
 mod terminal;
 mod trust;
+mod without_namespaces;
 
 use std::{
     ffi::OsStr,

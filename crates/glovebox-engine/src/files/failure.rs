@@ -68,6 +68,10 @@ fn by_errno(errno: Errno, message: &dyn Fn(&str) -> String) -> Error {
         Errno::NXIO => error(ErrorCode::NotAnOrdinaryFile, "it is a pipe or a socket"),
         Errno::MFILE | Errno::NFILE => error(ErrorCode::FileFailed, "there are too many open files or watches")
             .hint("fs.inotify.max_user_instances of this machine limits watches"),
+        Errno::OPNOTSUPP => {
+            Error::new(ErrorCode::NotSupported, "the files of a sandbox without namespaces are not served")
+                .hint("a command inside can read and write them")
+        }
         Errno::LOOP => error(ErrorCode::FileFailed, "a link is in the way"),
         Errno::AGAIN => error(ErrorCode::FileFailed, "a program inside holds it"),
         Errno::BUSY => error(ErrorCode::FileFailed, "it is in use"),

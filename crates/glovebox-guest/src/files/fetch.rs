@@ -10,13 +10,17 @@ use h2::{RecvStream, SendStream};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
 
 use super::open::{is_kernels, open_folder};
-use crate::stream::{self, Frames};
+use crate::{
+    Ground,
+    stream::{self, Frames},
+};
 
 /// Sends the files that match the host's query.
-pub(crate) async fn fetch(body: RecvStream, mut out: SendStream<Bytes>) -> io::Result<()> {
+pub(crate) async fn fetch(ground: &Ground, body: RecvStream, mut out: SendStream<Bytes>) -> io::Result<()> {
     let mut frames = Frames::new(body);
     let Some(frame) = frames.next().await? else { return Ok(()) };
-    let query: ArtifactQuery = frame.read().map_err(io::Error::other)?;
+    let mut query: ArtifactQuery = frame.read().map_err(io::Error::other)?;
+    query.root = ground.real(&query.root).into_owned();
     let globs = glob_set(&query.globs)?;
     if is_kernels(query.root.as_bytes()) {
         return Err(rustix::io::Errno::ACCESS.into());

@@ -32,7 +32,10 @@ use rustix::io::Errno;
 pub(crate) use fetch::fetch;
 pub(crate) use put::put;
 
-use crate::stream::{self, Frames};
+use crate::{
+    Ground,
+    stream::{self, Frames},
+};
 
 /// Why a request was not done.
 enum Trouble {
@@ -76,11 +79,16 @@ pub(crate) fn serves(path: &str) -> bool {
 }
 
 /// Serves a request about files.
-pub(crate) async fn serve(path: &str, body: RecvStream, mut out: SendStream<Bytes>) -> io::Result<()> {
+pub(crate) async fn serve(ground: &Ground, path: &str, body: RecvStream, mut out: SendStream<Bytes>) -> io::Result<()> {
     let mut frames = Frames::new(body);
     let Some(first) = frames.next().await? else { return Ok(()) };
     frames.release(first.payload.len())?;
-    match answer(path, &first, &mut frames, &mut out).await {
+    // Without a root of its own the guest would follow links to files of the host, so these requests are not served there.
+    let answered = match ground.places.is_empty() {
+        true => answer(path, &first, &mut frames, &mut out).await,
+        false => Err(Trouble::errno(Errno::OPNOTSUPP, b"")),
+    };
+    match answered {
         Ok(()) => {}
         Err(Trouble::File(failed)) => stream::send(&mut out, Frame::message(FrameKind::Failed, &failed)).await?,
         Err(Trouble::Stream(error)) => return Err(error),

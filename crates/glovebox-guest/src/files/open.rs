@@ -86,7 +86,9 @@ pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
 
 /// Opens a folder below the root, making what is missing of it.
 pub(super) fn make_folders(path: &[u8], links: Links) -> rustix::io::Result<OwnedFd> {
-    let mut at = open_folder(b"/")?;
+    // Folders on the way are only passed through, so no right to read them is needed.
+    let pass = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut at = rustix::fs::open("/", pass, Mode::empty())?;
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
         match rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -95,11 +97,8 @@ pub(super) fn make_folders(path: &[u8], links: Links) -> rustix::io::Result<Owne
             Err(error) => return Err(error),
         }
         at = match links {
-            Links::Refuse => open_below(&at, name)?,
-            Links::Follow => {
-                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                openat2(&at, name, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)?
-            }
+            Links::Refuse => rustix::fs::openat(&at, name, pass | OFlags::NOFOLLOW, Mode::empty())?,
+            Links::Follow => openat2(&at, name, pass, Mode::empty(), ResolveFlags::NO_MAGICLINKS)?,
         };
     }
     Ok(at)
@@ -109,12 +108,6 @@ pub(super) fn make_folders(path: &[u8], links: Links) -> rustix::io::Result<Owne
 pub(super) fn open_folder(path: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)
-}
-
-/// Opens a folder in a folder, if it is one and not a link.
-fn open_below(folder: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(folder, name, flags, Mode::empty())
 }
 
 pub(super) fn write_all(file: impl AsFd, mut bytes: &[u8]) -> rustix::io::Result<()> {

@@ -8,15 +8,18 @@ use h2::{RecvStream, SendStream};
 use rustix::fs::{FileType, Mode, OFlags, Timespec, Timestamps};
 
 use super::open::{Links, is_kernels, make_folders, split, write_all};
-use crate::stream::{self, Frames};
+use crate::{
+    Ground,
+    stream::{self, Frames},
+};
 
 /// Writes the files that the host sends.
-pub(crate) async fn put(body: RecvStream, mut out: SendStream<Bytes>) -> io::Result<()> {
+pub(crate) async fn put(ground: &Ground, body: RecvStream, mut out: SendStream<Bytes>) -> io::Result<()> {
     let mut frames = Frames::new(body);
     let mut open: Option<(OwnedFd, FileEntry)> = None;
     while let Some(frame) = frames.next().await? {
         let length = frame.payload.len();
-        if let Err((path, error)) = put_frame(&frame, &mut open) {
+        if let Err((path, error)) = put_frame(ground, &frame, &mut open) {
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
             let failed = StartFailed { step: format!("write {path}"), errno };
             stream::send(&mut out, Frame::message(FrameKind::StartFailed, &failed)).await?;
@@ -28,11 +31,16 @@ pub(crate) async fn put(body: RecvStream, mut out: SendStream<Bytes>) -> io::Res
     stream::end(&mut out)
 }
 
-fn put_frame(frame: &Frame, open: &mut Option<(OwnedFd, FileEntry)>) -> Result<(), (String, io::Error)> {
+fn put_frame(
+    ground: &Ground,
+    frame: &Frame,
+    open: &mut Option<(OwnedFd, FileEntry)>,
+) -> Result<(), (String, io::Error)> {
     match frame.kind {
         FrameKind::File => {
-            let entry: FileEntry = frame.read().map_err(|e| (String::new(), io::Error::other(e)))?;
+            let mut entry: FileEntry = frame.read().map_err(|e| (String::new(), io::Error::other(e)))?;
             let name = entry.path.clone();
+            entry.path = ground.real(&entry.path).into_owned();
             *open = begin(entry).map_err(|e| (name, e))?;
             Ok(())
         }

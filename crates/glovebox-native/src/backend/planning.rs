@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fs, io, path::Path};
 
 use glovebox_core::{
-    Access, Enforcement, Error, ErrorCode, LimitKind, LimitsInForce, Living, Network, Result, SandboxSpec, WORKING_DIR,
-    WorkspaceMode,
+    Access, Enforcement, Error, ErrorCode, Isolation, Layer, LimitKind, LimitsInForce, Living, Network, Result,
+    SandboxSpec, Tier, WORKING_DIR, WorkspaceMode,
 };
 
 use crate::{
@@ -44,6 +44,7 @@ pub(super) fn make_plan(spec: &SandboxSpec) -> Result<(Plan, Vec<LimitKind>)> {
         gid: spec.user.gid,
         as_caller: !may_give_ids() || spec.workspace.is_some() || !spec.mounts.is_empty() || spec.living.is_some(),
         living: spec.living.as_ref().map(plan_life),
+        isolation: spec.isolation,
     };
     if limits.cpus > cpus {
         lowered.push(LimitKind::Cpus);
@@ -120,8 +121,8 @@ pub(super) fn limits_in_force(spec: &SandboxSpec, plan: &Plan, lowered: Vec<Limi
     }
 }
 
-/// Says by what the limits are held that groups do not hold.
-pub(super) fn substitute(limits: &mut LimitsInForce, by_groups: HeldByGroups, as_root: bool) {
+/// Says by what the limits are held that groups do not hold, or no file system.
+pub(super) fn substitute(limits: &mut LimitsInForce, by_groups: HeldByGroups, as_root: bool, isolation: &Isolation) {
     let mut put = |name: &str, by: Enforcement| {
         limits.enforcement.insert(name.to_owned(), by);
     };
@@ -135,5 +136,14 @@ pub(super) fn substitute(limits: &mut LimitsInForce, by_groups: HeldByGroups, as
     }
     if !by_groups.cpus {
         put("cpus", Enforcement::None);
+    }
+    if isolation.tier == Tier::Landlock {
+        put("disk", Enforcement::Watched);
+        put("inodes", Enforcement::Watched);
+        // The kernel limits the processes of every user but root.
+        if rustix::process::geteuid().is_root() && !isolation.has(Layer::SeparateGuest) {
+            put("pids", Enforcement::None);
+        }
+        limits.store = "folder".into();
     }
 }

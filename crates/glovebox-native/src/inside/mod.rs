@@ -26,7 +26,7 @@
 //! ```
 
 mod masks;
-mod privileges;
+pub(crate) mod privileges;
 mod quotas;
 mod root;
 mod zygote;
@@ -38,7 +38,7 @@ use std::{
 
 pub(crate) use masks::Masks;
 
-use glovebox_guest::{GuestChannel, GuestSockets, Server};
+use glovebox_guest::{Ground, GuestChannel, GuestSockets, Server};
 use libc::sock_filter;
 use rustix::thread::CpuSet;
 
@@ -46,7 +46,7 @@ use zygote::Terms;
 
 use crate::{
     cgroup::HeldByGroups,
-    plan::{Failure, GuestReport, MountOrders, Plan, Report, step},
+    plan::{Failure, GuestReport, MountOrders, Plan, step},
     standing::Standing,
     sys, wire,
 };
@@ -124,26 +124,24 @@ fn set_up(inside: Inside) -> Result<(Server, GuestSockets), Failure> {
     }
     privileges::drop_for_guest(&plan)?;
     step("install the filter", sys::install_filter(&filter))?;
-    Ok((server, GuestSockets { channel, zygote: zygote.socket, zygote_pid: zygote.pid }))
+    let zygote_pid = zygote.pid;
+    Ok((server, GuestSockets { channel, zygote: zygote.socket, zygote_pid, ground: Ground::default() }))
 }
 
-fn raw(channel: &GuestChannel) -> RawFd {
+pub(crate) fn raw(channel: &GuestChannel) -> RawFd {
     match channel {
         GuestChannel::Connected(socket) | GuestChannel::Listening(socket) => socket.as_raw_fd(),
     }
 }
 
 /// Tells the launcher how the zygote's set-up ended.
-fn pass_on(report: GuestReport, launcher: OwnedFd, living: bool) -> io::Result<()> {
+pub(crate) fn pass_on(report: GuestReport, launcher: OwnedFd, living: bool) -> io::Result<()> {
     if living {
         // From here on the launcher, or another one, finds the guest by what is written down of it.
         sys::outlive_parent()?;
     }
     match report {
-        // A mask that could not be set would have ended the set-up.
-        GuestReport::Ready(inner) => {
-            wire::send(&launcher, &GuestReport::Ready(Report { masked_proc: true, ..inner }), &[])
-        }
+        GuestReport::Ready(_) => wire::send(&launcher, &report, &[]),
         GuestReport::Failed(_) => wire::send(&launcher, &report, &[]).and(Err(io::ErrorKind::Other.into())),
     }
 }

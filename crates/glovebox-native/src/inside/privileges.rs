@@ -46,7 +46,7 @@ pub(super) fn drop_for_zygote() -> Result<(), Failure> {
 }
 
 /// Takes every capability out of the bounding set. Nothing changes for this process until it drops its own.
-pub(super) fn empty_bounding_set() -> io::Result<()> {
+pub(crate) fn empty_bounding_set() -> io::Result<()> {
     for capability in 0..CAPABILITIES {
         if !sys::drop_from_bounding_set(capability)? {
             break;
@@ -55,7 +55,7 @@ pub(super) fn empty_bounding_set() -> io::Result<()> {
     Ok(())
 }
 
-fn drop_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
+pub(crate) fn drop_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
     let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
     step("drop capabilities", rustix::thread::set_capabilities(None, sets))?;
     step("set no_new_privs", rustix::thread::set_no_new_privs(true))?;

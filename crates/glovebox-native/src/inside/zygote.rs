@@ -119,7 +119,8 @@ fn set_up(socket: RawFd, terms: &Terms<'_>, doors: OwnedFd) -> Result<(), Failur
     }
     step("install the filter", sys::install_filter(filter))?;
     step("close descriptors", sys::close_all_but(&[socket]))?;
-    let report = Report { keyring: true, masked_proc: false, landlock, rlimits: true, own };
+    // The masks were set before the zygote was let go on; one that could not be would have ended the set-up.
+    let report = Report { keyring: true, masked_proc: true, landlock, rlimits: true, own };
     step("report", wire::send(&*owned, &GuestReport::Ready(report), &[]))
 }
 

@@ -223,6 +223,17 @@ pub(crate) fn install_filter(program: &[libc::sock_filter]) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) })
 }
 
+/// Installs a seccomp filter that hands calls over, and returns what they are handed over through.
+pub(crate) fn install_filter_with_listener(program: &[libc::sock_filter]) -> io::Result<OwnedFd> {
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
+    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    // SAFETY: the kernel copies the program, whose length is stated, before the call returns a new descriptor.
+    let fd = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
+    check(fd)?;
+    // SAFETY: the descriptor is new, and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
 /// The version of Landlock that this kernel has; 0 when it has none.
 pub(crate) fn landlock_version() -> i64 {
     const LANDLOCK_CREATE_RULESET_VERSION: c_int = 1;
@@ -261,6 +272,42 @@ pub(crate) fn become_root() -> io::Result<()> {
         check(libc::setresgid(0, 0, 0).into())?;
         check(libc::setresuid(0, 0, 0).into())
     }
+}
+
+/// Becomes an ordinary user for good, with no group but one of the same number.
+pub(crate) fn become_user(uid: u32) -> io::Result<()> {
+    give_up_groups()?;
+    // SAFETY: plain numbers.
+    unsafe {
+        check(libc::setresgid(uid, uid, uid).into())?;
+        check(libc::setresuid(uid, uid, uid).into())
+    }
+}
+
+/// Leaves all further groups.
+pub(crate) fn give_up_groups() -> io::Result<()> {
+    // SAFETY: an empty list has no members to read.
+    check(unsafe { libc::setgroups(0, std::ptr::null()) }.into())
+}
+
+/// Kills every process that this one may signal, but not itself.
+pub(crate) fn kill_everybody_else() {
+    // SAFETY: plain numbers.
+    unsafe { libc::kill(-1, libc::SIGKILL) };
+}
+
+/// Waits until this process is ended.
+pub(crate) fn wait_for_ever() -> ! {
+    loop {
+        // SAFETY: takes nothing and only waits.
+        unsafe { libc::pause() };
+    }
+}
+
+/// Makes orphans among the descendants of this process its children.
+pub(crate) fn adopt_orphans() -> io::Result<()> {
+    // SAFETY: plain numbers.
+    check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1 as libc::c_ulong) }.into())
 }
 
 /// Brings the loopback interface of this network namespace up.

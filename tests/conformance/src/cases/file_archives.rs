@@ -17,19 +17,19 @@ use crate::{
 };
 
 cases!["file_archives":
-    a_folder_comes_out_as_an_archive_and_goes_in_as_the_same_folder,
-    an_archive_is_one_that_tar_reads program("tar"),
-    an_archive_that_tar_made_goes_in program("tar"),
-    a_folder_of_the_host_is_copied_in_and_out,
-    nothing_is_made_outside_the_folder_of_the_host,
-    an_archive_does_not_become_terabytes program("perl"),
-    pipes_are_not_packed_and_nobody_waits_for_them,
-    what_cannot_be_read_is_left_out_and_told,
-    a_folder_that_is_not_there_is_not_packed,
-    a_hostile_archive_makes_nothing_outside_its_folder,
-    what_is_no_archive_is_refused,
-    an_archive_that_fills_the_disk_is_told,
-    an_archive_that_nobody_reads_keeps_no_run_waiting,
+    a_folder_comes_out_as_an_archive_and_goes_in_as_the_same_folder needs(namespaces),
+    an_archive_is_one_that_tar_reads needs(namespaces),
+    an_archive_that_tar_made_goes_in needs(namespaces),
+    a_folder_of_the_host_is_copied_in_and_out needs(namespaces),
+    nothing_is_made_outside_the_folder_of_the_host needs(namespaces),
+    an_archive_does_not_become_terabytes needs(namespaces),
+    pipes_are_not_packed_and_nobody_waits_for_them needs(namespaces),
+    what_cannot_be_read_is_left_out_and_told needs(namespaces),
+    a_folder_that_is_not_there_is_not_packed needs(namespaces),
+    a_hostile_archive_makes_nothing_outside_its_folder needs(namespaces),
+    what_is_no_archive_is_refused needs(namespaces),
+    an_archive_that_fills_the_disk_is_told needs(namespaces),
+    an_archive_that_nobody_reads_keeps_no_run_waiting needs(namespaces),
 ];
 
 async fn pull(files: &Files, name: &str) -> (Vec<u8>, Result<(), Error>) {

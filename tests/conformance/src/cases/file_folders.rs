@@ -12,22 +12,22 @@ use crate::{
 };
 
 cases!["file_folders":
-    a_folder_is_listed_with_what_is_known_of_each_entry,
-    names_of_any_bytes_are_listed,
-    a_folder_of_many_entries_comes_in_pages_without_loss_or_repetition,
-    a_listing_goes_on_while_the_folder_changes,
-    a_listing_that_nobody_reads_keeps_no_run_waiting,
-    what_is_no_folder_is_not_listed,
-    folders_are_made_with_those_on_their_way,
-    a_folder_is_made_through_a_link_inside,
-    files_and_folders_are_renamed,
-    nothing_is_renamed_between_mounts,
-    files_links_and_empty_folders_are_removed,
-    a_folder_is_removed_with_all_that_is_in_it,
-    a_folder_of_any_depth_is_removed program("perl"),
-    a_folder_that_a_program_fills_again_keeps_no_run_waiting,
-    modes_are_set_and_give_nobody_the_rights_of_others,
-    the_inode_limit_is_told_as_a_full_disk,
+    a_folder_is_listed_with_what_is_known_of_each_entry needs(namespaces),
+    names_of_any_bytes_are_listed needs(namespaces),
+    a_folder_of_many_entries_comes_in_pages_without_loss_or_repetition needs(namespaces),
+    a_listing_goes_on_while_the_folder_changes needs(namespaces),
+    a_listing_that_nobody_reads_keeps_no_run_waiting needs(namespaces),
+    what_is_no_folder_is_not_listed needs(namespaces),
+    folders_are_made_with_those_on_their_way needs(namespaces),
+    a_folder_is_made_through_a_link_inside needs(namespaces),
+    files_and_folders_are_renamed needs(namespaces),
+    nothing_is_renamed_between_mounts needs(namespaces),
+    files_links_and_empty_folders_are_removed needs(namespaces),
+    a_folder_is_removed_with_all_that_is_in_it needs(namespaces),
+    a_folder_of_any_depth_is_removed needs(namespaces),
+    a_folder_that_a_program_fills_again_keeps_no_run_waiting needs(namespaces),
+    modes_are_set_and_give_nobody_the_rights_of_others needs(namespaces),
+    the_inode_limit_is_told_as_a_full_disk needs(namespaces),
 ];
 
 async fn a_folder_is_listed_with_what_is_known_of_each_entry(w: World) {

@@ -10,18 +10,18 @@ use crate::{
 };
 
 cases!["file_watch":
-    creations_writes_removals_and_renames_are_told,
-    a_watch_without_recursion_tells_of_one_folder,
-    new_folders_are_watched_with_all_that_is_in_them,
-    a_renamed_folder_is_watched_under_its_new_name,
-    what_goes_where_nobody_watches_is_gone_and_what_comes_from_there_is_new,
-    one_file_can_be_watched,
-    a_watch_ends_with_what_it_watches,
-    what_is_lost_is_told_as_lost program("perl"),
-    more_folders_than_can_be_watched_are_told_as_lost program("perl"),
-    names_of_any_bytes_are_told,
-    what_cannot_be_watched_is_refused,
-    a_watch_that_is_dropped_leaves_room_for_others,
+    creations_writes_removals_and_renames_are_told needs(namespaces),
+    a_watch_without_recursion_tells_of_one_folder needs(namespaces),
+    new_folders_are_watched_with_all_that_is_in_them needs(namespaces),
+    a_renamed_folder_is_watched_under_its_new_name needs(namespaces),
+    what_goes_where_nobody_watches_is_gone_and_what_comes_from_there_is_new needs(namespaces),
+    one_file_can_be_watched needs(namespaces),
+    a_watch_ends_with_what_it_watches needs(namespaces),
+    what_is_lost_is_told_as_lost needs(namespaces),
+    more_folders_than_can_be_watched_are_told_as_lost needs(namespaces),
+    names_of_any_bytes_are_told needs(namespaces),
+    what_cannot_be_watched_is_refused needs(namespaces),
+    a_watch_that_is_dropped_leaves_room_for_others needs(namespaces),
 ];
 
 async fn watch(sandbox: &Sandbox, name: &str, recursion: Recursion) -> FileEvents {

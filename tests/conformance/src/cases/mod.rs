@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod attacks;
+mod bare;
 mod clients;
 mod compatibility;
 mod compile;
@@ -25,6 +26,7 @@ mod limits_time;
 mod living;
 mod mounts;
 mod network;
+mod of_namespaces;
 mod ordinary;
 mod outcomes;
 mod refusals;
@@ -35,6 +37,7 @@ mod terminal;
 mod workspace;
 
 pub(crate) use compatibility::rust_toolchain;
+pub(crate) use of_namespaces::OF_NAMESPACES;
 
 use crate::Case;
 
@@ -74,6 +77,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         file_archives::CASES,
         file_watch::CASES,
         attacks::CASES,
+        bare::CASES,
     ]
     .into_iter()
     .flatten()
@@ -82,6 +86,13 @@ pub fn all() -> impl Iterator<Item = Case> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn every_case_of_namespaces_is_a_case() {
+        for function in super::OF_NAMESPACES {
+            assert!(super::all().any(|case| case.function == *function), "{function}");
+        }
+    }
+
     #[test]
     fn every_case_has_a_sentence_of_its_own() {
         let mut names: Vec<String> = super::all().map(|case| case.name()).collect();

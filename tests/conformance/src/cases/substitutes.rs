@@ -91,6 +91,7 @@ def share():
 def child():
     held = {in_each}
     os.write(ready, b'x')
+    os.close(ready)
     time.sleep(20)
 said, ready = os.pipe()
 held = {before}

@@ -21,6 +21,8 @@ pub(super) struct Process {
     pub(super) pid: i32,
     pub(super) parent: i32,
     pub(super) name: String,
+    /// It has ended, and only its number is left.
+    pub(super) ended: bool,
 }
 
 /// Everything of the native backend that is on the host now. The launcher itself is no trace; `owner` is the name that
@@ -32,7 +34,8 @@ pub(crate) fn traces(launcher: i32, owner: &str) -> Traces {
     things.extend(groups_of(owner));
     things.extend(mounts(own));
     things.extend(mounts(launcher));
-    things.extend(run_files(owner));
+    things.extend(run_files(owner, launcher));
+    things.extend(folders_of(owner));
     let counts = BTreeMap::from([
         ("descriptors of this process", descriptors(own)),
         ("descriptors of the launcher", descriptors(launcher)),
@@ -84,8 +87,10 @@ fn processes_of(own: i32, launcher: i32, owner: &str) -> Vec<String> {
     };
     all.iter()
         .filter(|process| process.pid != launcher && process.pid != own)
+        // The kernel reaps the launcher's children by itself, a moment after they ended.
+        .filter(|process| !(process.ended && process.parent == launcher))
         .filter(|process| is_below(process.pid) || is_in_group(process.pid))
-        .map(|process| format!("process {} ({})", process.pid, process.name))
+        .map(|process| format!("process {} ({}), a child of {}", process.pid, process.name, process.parent))
         .collect()
 }
 
@@ -99,8 +104,10 @@ pub(super) fn read_process(pid: i32) -> Option<Process> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (head, tail) = stat.rsplit_once(')')?;
     let name = head.split_once('(')?.1.to_owned();
-    let parent = tail.split_whitespace().nth(1)?.parse().ok()?;
-    Some(Process { pid, parent, name })
+    let mut fields = tail.split_whitespace();
+    let ended = matches!(fields.next()?, "Z" | "X" | "x");
+    let parent = fields.next()?.parse().ok()?;
+    Some(Process { pid, parent, name, ended })
 }
 
 /// Control groups of the sandboxes of a launcher, in every hierarchy.
@@ -162,11 +169,27 @@ fn mounts(pid: i32) -> Vec<String> {
     mounts
 }
 
+/// Folders of a launcher's sandboxes that have no namespaces.
+fn folders_of(owner: &str) -> Vec<String> {
+    let place = format!("/tmp/glovebox-{}/files", rustix::process::geteuid().as_raw());
+    let names = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let names = names.filter_map(|name| name.into_string().ok()).filter(|name| name.starts_with(owner));
+    names.map(|name| format!("folder {name}")).collect()
+}
+
 /// Files in /run/glovebox, other than the locks of other launchers, which come and go.
-fn run_files(owner: &str) -> Vec<String> {
+fn run_files(owner: &str, launcher: i32) -> Vec<String> {
     let mut files = Vec::new();
     super::collect_files(&NativeBackend::runtime_folder(), &mut files);
     let launchers = launchers().to_string_lossy().into_owned();
     files.retain(|path| !path.starts_with(&launchers) || path.contains(owner));
+    // Living sandboxes that somebody else keeps are not ours.
+    let holders = lock_holders();
+    let is_others = |path: &String| {
+        let lock = Path::new(path).parent().map(|folder| folder.join("lock"));
+        let inode = lock.and_then(|lock| fs::metadata(lock).ok()).map(|facts| facts.ino());
+        path.contains("/sandboxes/") && holders.iter().any(|(pid, held)| Some(*held) == inode && *pid != launcher)
+    };
+    files.retain(|path| !is_others(path));
     files.into_iter().map(|path| format!("file {path}")).collect()
 }

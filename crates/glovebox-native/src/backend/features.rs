@@ -1,0 +1,48 @@
+//! What the native backend can do on this host.
+
+use glovebox_core::{Error, ErrorCode, Features, Result, Tier};
+
+use super::{NativeBackend, answer};
+use crate::{
+    plan::{Answer, Order},
+    standing::{Standing, SubIds},
+    sys,
+};
+
+impl NativeBackend {
+    /// Everything that tests and callers may rely on.
+    pub(super) async fn features(&self) -> Result<Features> {
+        let namespaces = self.tier().await? == Tier::Namespaces;
+        let is_root = Standing::is_root();
+        let uid = rustix::process::geteuid();
+        Ok(Features {
+            namespaces,
+            cgroup_limits: namespaces && self.cgroups()?.is_complete(),
+            workspace_overlay: true,
+            mounts: namespaces,
+            network_full: true,
+            disk_limit: namespaces,
+            host_image: true,
+            user_xattrs: namespaces && sys::tmpfs_has_user_xattrs(),
+            scoped_sockets: sys::landlock_version() >= 6,
+            watched_memory: !namespaces || !self.cgroups()?.held().memory,
+            idmapped_mounts: namespaces && is_root,
+            separate_guest: if namespaces { is_root || SubIds::of_caller().is_some() } else { uid.is_root() },
+            // Comes with groups for each run.
+            run_groups: false,
+            living: namespaces,
+            pause: namespaces && self.cgroups()?.can_freeze(),
+        })
+    }
+
+    /// The tier of the sandboxes that can be had here.
+    async fn tier(&self) -> Result<Tier> {
+        if self.launcher.is_none() {
+            return Ok(Tier::Namespaces);
+        }
+        match answer(self.order(&Order::Tier, None)?).await? {
+            (Answer::Tier(tier), _) => Ok(tier),
+            _ => Err(Error::new(ErrorCode::Internal, "the launcher answered another question")),
+        }
+    }
+}
