@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The fuzz targets, as in fuzz/Cargo.toml.
-const FUZZ_TARGETS: [&str; 2] = ["channel_decoder", "values"];
+const FUZZ_TARGETS: [&str; 4] = ["archive", "channel_decoder", "file_requests", "values"];
 
 struct Row {
     promise: String,

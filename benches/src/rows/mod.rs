@@ -3,6 +3,7 @@
 mod changes;
 mod cold;
 mod command_line;
+mod files;
 mod memory;
 mod ordinary_user;
 mod output;
@@ -35,6 +36,8 @@ pub(crate) enum Row {
     Output,
     /// The change set of a large tree.
     Changes,
+    /// Files of a living sandbox, in, out and listed.
+    Files,
 }
 
 impl Row {
@@ -49,6 +52,7 @@ impl Row {
         Row::Memory,
         Row::Output,
         Row::Changes,
+        Row::Files,
     ];
 
     /// Measures it.
@@ -63,6 +67,7 @@ impl Row {
             Row::Memory => memory::measure(bench, report),
             Row::Output => output::measure(bench, report),
             Row::Changes => changes::measure(bench, report),
+            Row::Files => files::measure(bench, report),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Values stay text here. They are checked once, in [`crate::request`], where an error can say whether the value came
 //! from a flag, a variable or a configuration file. [`command`] gives every flag its variable, so none can be forgotten.
 
+mod files;
 mod living;
 mod shared;
 
@@ -10,6 +11,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 
+pub(crate) use files::{CpArgs, FilesAct, FilesArgs, ListFilesArgs, ReadArgs, RemoveArgs, WatchArgs};
 pub(crate) use living::{CreateArgs, DestroyArgs, ExecArgs, ListSandboxesArgs, RunArg, SandboxArg};
 pub(crate) use shared::{CommandArgs, SandboxArgs};
 
@@ -185,6 +187,14 @@ pub(crate) enum Verb {
         after_help = "Examples:\n  glovebox destroy box\n  glovebox destroy $(glovebox list --ids)        every sandbox there is"
     )]
     Destroy(DestroyArgs),
+    /// Copy files and folders between this machine and sandboxes
+    ///
+    /// A path in a sandbox is written ID:PATH; - is standard input or output, where a folder is a tar archive. A file arrives
+    /// whole or not at all.
+    #[command(after_help = files::CP_EXAMPLES)]
+    Cp(CpArgs),
+    /// Work with the files of a sandbox, one by one
+    Files(FilesArgs),
     /// Look back at runs: list them, show one, read its output
     Runs(RunsArgs),
     /// Show what a run changed: a list, and the text that came and went

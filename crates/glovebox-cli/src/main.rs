@@ -120,6 +120,8 @@ fn dispatch(line: CommandLine, backend: Option<Result<NativeBackend>>) -> Result
         Some(args::Verb::Reset(args)) => {
             verbs::living::act(verbs::living::Act::Reset, &cli.globals, &args, &flags, backend)
         }
+        Some(args::Verb::Cp(args)) => verbs::cp::execute(&cli.globals, &args, &flags),
+        Some(args::Verb::Files(args)) => verbs::files::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Destroy(args)) => verbs::living::destroy(&cli.globals, &args, &flags, backend),
         Some(args::Verb::Runs(args)) => verbs::runs::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Changes(args)) => verbs::changes::execute(&cli.globals, &args, &flags),

@@ -14,7 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use glovebox_core::{Error, ErrorCode, Result};
-use glovebox_engine::{Canceller, Stdin};
+use glovebox_engine::{Canceller, Content, Stdin};
 use rustix::{process::getpgrp, termios::tcgetpgrp};
 use tokio::sync::{mpsc, oneshot};
 
@@ -66,6 +66,34 @@ fn read_all(mut input: File, sender: &mpsc::Sender<Bytes>) {
             Err(_) => return,
         }
     }
+}
+
+/// Our standard input as the content of a file. Unlike a program's input, one that fails is not simply over: half a file
+/// is not written.
+pub(crate) fn content() -> Result<Content> {
+    let mut input = own_input().ok_or_else(|| {
+        Error::new(ErrorCode::FileUnreadable, "standard input cannot be read by a job in the background")
+    })?;
+    let (sender, receiver) = mpsc::channel(CHUNKS);
+    spawn("stdin", move || {
+        loop {
+            let mut buffer = vec![0; CHUNK_BYTES];
+            let read = match input.read(&mut buffer) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Ok(0) => return,
+                read => read,
+            };
+            let failed = read.is_err();
+            let chunk = read.map(|length| {
+                buffer.truncate(length);
+                Bytes::from(buffer)
+            });
+            if sender.blocking_send(chunk).is_err() || failed {
+                return;
+            }
+        }
+    })?;
+    Ok(Content::Channel(receiver))
 }
 
 /// A piece of the program's output.

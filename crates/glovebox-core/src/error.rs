@@ -57,6 +57,30 @@ error_codes! {
     FileUnreadable = "file_unreadable", 125;
     /// A folder was expected.
     NotADirectory = "not_a_directory", 125;
+    /// A folder is where a file was expected.
+    IsADirectory = "is_a_directory", 125;
+    /// A pipe, a socket, a device or a file of the kernel's own, which is neither read nor written.
+    NotAnOrdinaryFile = "not_an_ordinary_file", 125;
+    /// Something is there already.
+    FileExists = "file_exists", 125;
+    /// A folder is not empty.
+    FolderNotEmpty = "folder_not_empty", 125;
+    /// The user inside may not do this to the file or folder.
+    PermissionDenied = "permission_denied", 125;
+    /// The file or folder can only be read.
+    ReadOnly = "read_only", 125;
+    /// There is no room left inside: bytes, or files and folders.
+    DiskFull = "disk_full", 125;
+    /// A name is longer than 255 bytes, or a path longer than 4095.
+    NameTooLong = "name_too_long", 125;
+    /// What was asked for would be larger than is done.
+    TooLarge = "too_large", 125;
+    /// An archive cannot be read.
+    InvalidArchive = "invalid_archive", 125;
+    /// Two paths lie in different mounts, between which nothing can be renamed.
+    DifferentMounts = "different_mounts", 125;
+    /// A file inside could not be read or changed for another reason.
+    FileFailed = "file_failed", 125;
     /// The language of a file is not known, or the name given is not a language.
     UnknownLanguage = "unknown_language", 125;
     /// The toolchain of a language is not there.

@@ -8,6 +8,7 @@ mod change;
 mod command;
 mod error;
 mod evidence;
+mod file_path;
 mod id;
 mod isolation;
 mod language;
@@ -26,6 +27,7 @@ pub use change::{Change, ChangeRecord, ChangeSet, ContentKeeper, FileKind, FileS
 pub use command::{Command, EnvName};
 pub use error::{Error, ErrorCode, Result};
 pub use evidence::{Evidence, GivenFile, StoreUse, Usage};
+pub use file_path::{FilePath, shown};
 pub use id::{ParseIdError, RunId, SandboxId};
 pub use isolation::{Isolation, Layer, Tier};
 pub use language::{CompileForm, Filling, Language, Shebang, Version, Way, parse_version};

@@ -7,6 +7,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -206,21 +207,26 @@ impl Receiving {
     /// The next frame; nothing at the end. Room for more is made as frames are taken, so a caller that stops taking
     /// them stops the guest.
     pub(crate) async fn next(&mut self) -> Result<Option<Frame>> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// The same as [`Receiving::next`], for streams.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame>>> {
         loop {
             if let Some(frame) = self.decoder.next().map_err(frame_error)? {
-                return Ok(Some(frame));
+                return Poll::Ready(Ok(Some(frame)));
             }
             if self.held > 0 {
                 let held = std::mem::take(&mut self.held);
                 self.body.flow_control().release_capacity(held).map_err(lost)?;
             }
-            match self.body.data().await {
+            match ready!(self.body.poll_data(cx)) {
                 Some(chunk) => {
                     let chunk = chunk.map_err(lost)?;
                     self.held = chunk.len();
                     self.decoder.push(chunk);
                 }
-                None => return self.decoder.finish().map(|()| None).map_err(frame_error),
+                None => return Poll::Ready(self.decoder.finish().map(|()| None).map_err(frame_error)),
             }
         }
     }
@@ -240,7 +246,7 @@ fn frame_error(error: FrameError) -> Error {
     violation(format!("the guest sent {error}"))
 }
 
-fn violation(message: String) -> Error {
+pub(crate) fn violation(message: String) -> Error {
     Error::new(ErrorCode::ChannelViolation, message)
 }
 

@@ -13,7 +13,7 @@ use glovebox_core::{
 use glovebox_ledger::Ledger;
 
 use crate::{
-    RunRequest, Stdin,
+    Files, RunRequest, Stdin,
     attach::EndUnheard,
     begin::{self, Known},
     channel::Channel,
@@ -261,6 +261,12 @@ impl Sandbox {
             }
             Err(error) => Err(entry.forget_after(error)),
         }
+    }
+
+    /// Its files.
+    pub fn files(&self) -> Files {
+        let watched = self.guard.living.then(|| (self.engine.backend.clone(), self.place.id));
+        Files::new(self.place.channel.clone(), watched)
     }
 
     /// What the host saw of it so far.

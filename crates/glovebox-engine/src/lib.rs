@@ -15,7 +15,8 @@
 //! sees one command through, `line` is the stream to it, `attach` finds runs of living sandboxes again, `compile` is the step
 //! before a run, `channel` speaks with the guest, `output` keeps head and tail of a stream, `limits` bounds what an engine
 //! does at one time, `artifacts` stores files, `entry` writes to the ledger,
-//! `contents` brings changed files there. `toolchain` and `source` turn code in a language into commands.
+//! `contents` brings changed files there. `toolchain` and `source` turn code in a language into commands. `files` reads and
+//! writes what is inside.
 
 mod artifacts;
 mod attach;
@@ -26,6 +27,7 @@ mod compile;
 mod contents;
 mod engine;
 mod entry;
+mod files;
 mod following;
 mod handles;
 mod input;
@@ -44,6 +46,10 @@ mod toolchain;
 pub use attach::{KnownRun, RunEnd};
 pub use contents::CHANGE_RECORD;
 pub use engine::{Engine, Sandbox, remove_unfinished_programs};
+pub use files::{
+    Archive, Content, Cursor, Entries, Entry, EntryKind, FileEvent, FileEvents, FileStream, Files, FollowLinks, Page,
+    Parents, Range, Recursion, Replace, WriteOptions,
+};
 pub use handles::{Canceller, TerminalHandle};
 pub use limits::{EngineLimits, WhenFull};
 pub use living::{EndedAt, NewSandbox, SandboxStatus};

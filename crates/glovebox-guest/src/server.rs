@@ -223,6 +223,7 @@ async fn answer(guest: Rc<Guest>, request: Request<RecvStream>, mut respond: Sen
     let (head, body) = request.into_parts();
     let status = match head.uri.path() {
         path::RUN | path::ATTACH | path::RUNS | path::SIGNAL | path::PUT | path::FETCH => StatusCode::OK,
+        path if files::serves(path) => StatusCode::OK,
         _ => StatusCode::NOT_FOUND,
     };
     let response = Response::builder().status(status).body(()).expect("a status is a valid response");
@@ -235,6 +236,7 @@ async fn answer(guest: Rc<Guest>, request: Request<RecvStream>, mut respond: Sen
         path::SIGNAL => runs::signal(guest, body, stream).await,
         path::PUT => files::put(&guest.ground, body, stream).await,
         path::FETCH => files::fetch(&guest.ground, body, stream).await,
+        path if files::serves(path) => files::serve(&guest.ground, path, body, stream).await,
         _ => Ok(()),
     };
 }

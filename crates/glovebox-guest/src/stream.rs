@@ -1,6 +1,6 @@
 //! The guest's half of an HTTP/2 stream: sending with backpressure, receiving frames.
 
-use std::{future::poll_fn, io};
+use std::{future::poll_fn, io, task::Poll};
 
 use bytes::Bytes;
 use glovebox_proto::{Decoder, Frame};
@@ -24,6 +24,22 @@ pub(crate) async fn send(stream: &mut SendStream<Bytes>, mut bytes: Bytes) -> io
 /// Ends the stream.
 pub(crate) fn end(stream: &mut SendStream<Bytes>) -> io::Result<()> {
     stream.send_data(Bytes::new(), true).map_err(io::Error::other)
+}
+
+/// Lets others have their turn in the midst of long work. An error when nobody waits for the answer any more.
+pub(crate) async fn breathe(stream: &mut SendStream<Bytes>) -> io::Result<()> {
+    tokio::task::yield_now().await;
+    poll_fn(|cx| match stream.poll_reset(cx) {
+        Poll::Pending => Poll::Ready(Ok(())),
+        Poll::Ready(_) => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+    })
+    .await
+}
+
+/// Waits until nobody waits for the answer any more.
+pub(crate) async fn gone(stream: &mut SendStream<Bytes>) {
+    // Whatever comes, a reason or an error, there is nobody left to answer.
+    let _ = poll_fn(|cx| stream.poll_reset(cx)).await;
 }
 
 /// Frames as they come in. Room for more is made only when [`Frames::release`] says that a payload was used.

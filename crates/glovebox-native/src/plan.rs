@@ -45,10 +45,12 @@ impl Plan {
     /// The kernel's hard limit on the commands' group. What is written inside lives in memory, so it counts too; a
     /// watch holds the programs' own share to `memory` (see `watch`). A living sandbox writes to disk.
     pub(crate) fn group_memory(&self) -> u64 {
-        if self.living.is_some() {
-            return self.memory;
-        }
-        self.memory.saturating_add(self.disk).min(i64::MAX as u64)
+        self.memory.saturating_add(self.store_memory()).min(i64::MAX as u64)
+    }
+
+    /// How much memory the store may take.
+    pub(crate) fn store_memory(&self) -> u64 {
+        if self.living.is_some() { 0 } else { self.disk }
     }
 
     /// Whether programs can write to a file system that has no size limit of its own.

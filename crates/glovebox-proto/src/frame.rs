@@ -62,10 +62,22 @@ kinds! {
     FileData = 33,
     /// Both: the file is complete.
     FileEnd = 34,
-    /// Host: which files to send ([`ArtifactQuery`](crate::ArtifactQuery)).
+    /// Host: what is asked for; which message it is goes with the path of the request.
     Query = 35,
     /// Guest: what was asked for is done.
     Done = 36,
+    /// Guest: what is known of a file or folder ([`Entry`](crate::file::Entry)).
+    Entry = 37,
+    /// Guest: some entries of a folder ([`Entries`](crate::file::Entries)).
+    Entries = 38,
+    /// Guest: the listing is complete ([`ListEnd`](crate::file::ListEnd)).
+    ListEnd = 39,
+    /// Guest: the archive is complete ([`ArchiveEnd`](crate::file::ArchiveEnd)).
+    ArchiveEnd = 40,
+    /// Guest: what happened to files ([`FileEvents`](crate::file::FileEvents)).
+    Events = 41,
+    /// Guest: what was asked for could not be done ([`FileFailed`](crate::file::FileFailed)).
+    Failed = 42,
 }
 
 /// One frame.

@@ -4,6 +4,7 @@
 //! [`path`]s. Bodies in both directions are rows of [`Frame`]s. Every size is bounded here, on both sides: the
 //! guest is a hostile witness, and whatever it sends past a bound makes its sandbox fail.
 
+pub mod file;
 mod frame;
 mod message;
 mod places;
@@ -30,6 +31,22 @@ pub mod path {
     pub const ATTACH: &str = "/attach";
     /// Lists the runs under way and those whose end nobody asked for yet.
     pub const RUNS: &str = "/runs";
+    /// Reads a file ([`ReadFile`](crate::file::ReadFile)).
+    pub const READ: &str = "/files/read";
+    /// Writes a file ([`WriteFile`](crate::file::WriteFile)).
+    pub const WRITE: &str = "/files/write";
+    /// Lists a folder ([`ListFolder`](crate::file::ListFolder)).
+    pub const LIST: &str = "/files/list";
+    /// Tells what lies under a path ([`StatFile`](crate::file::StatFile)).
+    pub const STAT: &str = "/files/stat";
+    /// Makes folders, renames, removes, sets modes ([`ChangeFiles`](crate::file::ChangeFiles)).
+    pub const CHANGE: &str = "/files/change";
+    /// Gives a folder as an archive ([`FolderArchive`](crate::file::FolderArchive)).
+    pub const PULL: &str = "/files/pull";
+    /// Takes an archive into a folder ([`FolderArchive`](crate::file::FolderArchive)).
+    pub const PUSH: &str = "/files/push";
+    /// Tells what happens to files ([`WatchFiles`](crate::file::WatchFiles)).
+    pub const WATCH: &str = "/files/watch";
     /// Sends a signal to a run. A stream of its own, because the run's may be full of input that nobody reads.
     pub const SIGNAL: &str = "/signal";
 }
@@ -60,4 +77,6 @@ pub mod bound {
     pub const NOTE: usize = 64 * 1024;
     /// Bytes that one read of a pipe or file takes.
     pub const CHUNK: usize = 64 * 1024;
+    /// Bytes of one frame of entries or events: a message takes more room when it is read than when it travels.
+    pub const LISTED: usize = 128 * 1024;
 }

@@ -15,6 +15,8 @@ use h2::{RecvStream, SendStream, server::SendResponse};
 use http::{Request, Response, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
+use crate::file_lies::FileLie;
+
 /// What a guest does in place of its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lie {
@@ -40,6 +42,8 @@ pub(crate) enum Lie {
     EndlessList,
     /// It goes away once the command has started, every time.
     GoesAway,
+    /// It lies about files.
+    File(FileLie),
 }
 
 impl Lie {
@@ -178,6 +182,7 @@ fn words(lie: Lie) -> Vec<Bytes> {
         Lie::BadMessage => vec![starting, Frame::data(FrameKind::Started, &[0xff; 9])],
         Lie::Confused => vec![starting, started, Frame::data(FrameKind::Query, &[])],
         Lie::GoesAway => vec![starting, started],
+        Lie::File(lie) => lie.frames(),
         Lie::Garbage | Lie::Refusal | Lie::EndlessList => Vec::new(),
     }
 }

@@ -6,6 +6,7 @@ mod changes;
 mod configuration;
 mod doctor;
 mod endings;
+mod files;
 mod flags;
 mod help;
 mod hosts;

@@ -28,11 +28,13 @@ pub(super) struct Numbers {
 
 impl GroupLimits {
     /// The limits of a sandbox: `memory` is the hard limit of the commands' group. The zygote is one process more
-    /// than the commands are allowed.
-    pub(crate) fn new(memory: u64, pids: u64, cpus: f64) -> Self {
+    /// than the commands are allowed. What the guest writes for the host counts as the guest's
+    /// memory where the store lives there, up to `store`.
+    pub(crate) fn new(memory: u64, store: u64, pids: u64, cpus: f64) -> Self {
+        let of_guest = GUEST_MEMORY.saturating_add(store).min(i64::MAX as u64);
         GroupLimits {
             run: Numbers { memory, pids: pids + 1, cpus },
-            guest: Numbers { memory: GUEST_MEMORY, pids: GUEST_PIDS, cpus: cpus.max(1.0) },
+            guest: Numbers { memory: of_guest, pids: GUEST_PIDS, cpus: cpus.max(1.0) },
         }
     }
 

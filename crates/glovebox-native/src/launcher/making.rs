@@ -67,7 +67,7 @@ impl Launcher {
         let watching = watched.then(|| step("watch the disk", watch::start_disk_watch(plan))).transpose()?;
         let (watch, disk_watch) = watching.unzip();
         sys::send_elsewhere(pid);
-        let limits = GroupLimits::new(plan.group_memory(), plan.pids, plan.cpus);
+        let limits = GroupLimits::new(plan.group_memory(), plan.store_memory(), plan.pids, plan.cpus);
         hand_over(&report, &door_sender, &trees, groups, &limits)?;
         let live = Live {
             id,

@@ -6,12 +6,14 @@ use std::{
 };
 
 use glovebox_core::{Command, ErrorCode, Outcome, SandboxSpec};
-use glovebox_engine::{Engine, RunRequest, Sandbox};
+use glovebox_engine::{Content, Engine, Files, FollowLinks, Page, Recursion, RunRequest, Sandbox, WriteOptions};
 
 use crate::{
     World,
     case::cases,
+    file_lies::FileLie,
     finished::Finished,
+    inside_files::{path, read, soon},
     liar::{Liar, Lie},
     reading::read_until,
 };
@@ -22,6 +24,9 @@ cases!["liars":
     a_guest_that_lists_without_an_end_is_stopped,
     a_guest_that_goes_away_again_and_again_is_given_up,
     a_guest_that_is_killed_loses_all_its_runs_and_no_others,
+    a_guest_that_lies_about_files_fails_its_sandbox,
+    a_guest_that_sends_a_hostile_archive_makes_nothing_on_the_host,
+    a_guest_that_gives_strange_reasons_is_only_an_error,
 ];
 
 /// Far more than a refusal takes, far less than somebody would wait.
@@ -42,7 +47,7 @@ async fn a_guest_that_breaks_the_rules_at_a_start_fails_its_sandbox_and_no_other
         let sandbox = sandbox_of(&w, lie).await;
         let start = Instant::now();
         let error = sandbox.start(request("true")).await.map(drop).expect_err("a lie is no start");
-        assert_eq!(error.code, ErrorCode::ChannelViolation, "{lie:?}: {error}");
+        assert_eq!(error.code, ErrorCode::ChannelViolation, "{lie:?}: {error:?}");
         // It is not asked again, and the first failure is what is told.
         let again = sandbox.start(request("true")).await.map(drop).expect_err("it has failed");
         assert!(
@@ -97,4 +102,64 @@ async fn a_guest_that_is_killed_loses_all_its_runs_and_no_others(w: World) {
     Finished(unharmed.wait().await.expect("the run ends")).expect_exit(0).expect_out("unharmed\n");
     doomed.destroy().await.expect("what is left can be destroyed");
     other.destroy().await.expect("the sandbox can be destroyed");
+}
+
+/// Asks for whatever the lie is about, to its end.
+async fn ask(files: &Files, lie: FileLie) -> glovebox_core::Result<()> {
+    match lie {
+        FileLie::TooMuch | FileLie::NoEnd => read(files, "file").await.map(drop),
+        FileLie::ClimbingName | FileLie::EmptyName | FileLie::TooManyEntries => {
+            let mut entries = files.list(&path("."), Page::default()).await?;
+            while entries.next().await?.is_some() {}
+            Ok(())
+        }
+        FileLie::ClimbingEvent | FileLie::NoWatch => {
+            files.watch(&path("."), Recursion::All).await?.next().await.map(drop)
+        }
+        FileLie::OtherAnswer => {
+            files.write(&path("file"), WriteOptions::default(), Content::Bytes("x".into())).await.map(drop)
+        }
+        _ => files.stat(&path("file"), FollowLinks::Yes).await.map(drop),
+    }
+}
+
+async fn a_guest_that_lies_about_files_fails_its_sandbox(w: World) {
+    for lie in [
+        FileLie::TooMuch,
+        FileLie::ClimbingName,
+        FileLie::EmptyName,
+        FileLie::TooManyEntries,
+        FileLie::ClimbingEvent,
+        FileLie::NoWatch,
+        FileLie::OtherAnswer,
+    ] {
+        let sandbox = sandbox_of(&w, Lie::File(lie)).await;
+        let error = soon(ask(&sandbox.files(), lie)).await.expect_err("a lie is no answer");
+        assert_eq!(error.code, ErrorCode::ChannelViolation, "{lie:?}: {error:?}");
+        let again = soon(ask(&sandbox.files(), lie)).await.expect_err("it has failed");
+        assert!(again.message.contains(&error.message), "{lie:?}: {again}");
+    }
+    let sandbox = sandbox_of(&w, Lie::File(FileLie::NoEnd)).await;
+    let error = soon(ask(&sandbox.files(), FileLie::NoEnd)).await.expect_err("half a file is no file");
+    assert_eq!(error.code, ErrorCode::SandboxLost, "{error}");
+}
+
+async fn a_guest_that_sends_a_hostile_archive_makes_nothing_on_the_host(w: World) {
+    let target = w.folder("around/target");
+    for lie in [FileLie::NoArchive, FileLie::ClimbingArchive, FileLie::CutArchive] {
+        let sandbox = sandbox_of(&w, Lie::File(lie)).await;
+        let error = soon(sandbox.files().pull_folder(&path("."), &target)).await.expect_err("it is no archive");
+        assert_eq!(error.code, ErrorCode::ChannelViolation, "{lie:?}: {error:?}");
+        assert_eq!(std::fs::read_dir(&target).expect("it is there").count(), 0, "{lie:?}");
+    }
+    assert_eq!(std::fs::read_dir(w.folder("around")).expect("it is there").count(), 1);
+}
+
+async fn a_guest_that_gives_strange_reasons_is_only_an_error(w: World) {
+    for errno in [0, -1, 4096, i32::MAX, i32::MIN] {
+        let lie = FileLie::StrangeErrno(errno);
+        let sandbox = sandbox_of(&w, Lie::File(lie)).await;
+        let error = soon(ask(&sandbox.files(), lie)).await.expect_err("it failed");
+        assert_eq!(error.code, ErrorCode::FileFailed, "{errno}: {error:?}");
+    }
 }

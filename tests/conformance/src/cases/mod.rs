@@ -7,6 +7,10 @@ mod clients;
 mod compatibility;
 mod compile;
 mod errors;
+mod file_archives;
+mod file_contents;
+mod file_folders;
+mod file_watch;
 mod files;
 mod io;
 mod languages;
@@ -68,6 +72,10 @@ pub fn all() -> impl Iterator<Item = Case> {
         runs::CASES,
         clients::CASES,
         liars::CASES,
+        file_contents::CASES,
+        file_folders::CASES,
+        file_archives::CASES,
+        file_watch::CASES,
         attacks::CASES,
         bare::CASES,
     ]
