@@ -97,7 +97,7 @@ async fn serve<W>(
 ) -> io::Result<()> {
     rustix::io::ioctl_fionbio(&sockets.zygote, true)?;
     let guest = Rc::new(Guest {
-        reaper: Reaper::new(sockets.zygote_pid),
+        reaper: Reaper::default(),
         zygote: Mutex::new(sys::register(sockets.zygote)?),
         zygote_pid: sockets.zygote_pid,
         ground: sockets.ground,
