@@ -3,7 +3,11 @@
 //! Each act takes the sandbox's lock first, so that two processes never make, start or end the same one at once, and looks at
 //! its state under the lock. Running commands takes no lock.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use glovebox_core::{
     EndReason, Error, ErrorCode, Lifetime, Living, Result, SandboxId, SandboxName, SandboxRecord, SandboxSpec,
@@ -18,6 +22,9 @@ use crate::{
     engine::Guard,
     registry::{Ended, Hold, Registry},
 };
+
+/// So long it is known of a sandbox that ended by itself.
+const NOTED_FOR: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// A living sandbox to make.
 #[derive(Clone, Debug, Default)]
@@ -227,14 +234,39 @@ impl Engine {
         Ok(id)
     }
 
-    /// Removes what is left of sandboxes whose making or removing was cut short.
-    async fn remove_abandoned(&self) {
+    /// Removes what is left of sandboxes whose making or removing was cut short, and says which.
+    async fn remove_abandoned(&self) -> Vec<SandboxId> {
+        let mut removed = Vec::new();
         for id in self.registry().abandoned() {
             // What cannot be removed now is found again by the next start.
-            if self.backend().remove_store(&self.registry().store(id)).await.is_ok() {
-                let _ = self.registry().remove(id, None);
+            let emptied = self.backend().remove_store(&self.registry().store(id)).await;
+            if emptied.is_ok() && self.registry().remove(id, None).is_ok() {
+                removed.push(id);
             }
         }
+        removed
+    }
+
+    /// Removes what is left of sandboxes whose making or removing was cut short, and the notes of those that ended by
+    /// themselves more than a week ago. Says what it was.
+    pub async fn collect_sandboxes(&self) -> Vec<String> {
+        let left = self.remove_abandoned().await.into_iter().map(|id| format!("what was left of {id}"));
+        let mut removed: Vec<String> = left.collect();
+        for id in self.registry().ids() {
+            let is_old = |ended: &Ended| Timestamp::now().duration_since(ended.at()) > NOTED_FOR;
+            if self.registry().ended(id).is_some_and(|ended| is_old(&ended))
+                && self.destroy(&id.to_string()).await.is_ok()
+            {
+                removed.push(format!("the note of {id}, which ended by itself"));
+            }
+        }
+        removed
+    }
+
+    /// Whether there is something for [`Engine::collect_sandboxes`] in a data folder.
+    pub fn has_left_sandboxes(data_dir: &Path) -> bool {
+        let registry = Registry::below(data_dir);
+        !registry.abandoned().is_empty() || registry.ids().into_iter().any(|id| registry.ended(id).is_some())
     }
 
     /// Reads what a sandbox is, under its lock.

@@ -1,8 +1,9 @@
 //! `glovebox gc`: removes what dead processes left, and mends folders in which they applied changes.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use glovebox_core::Result;
+use glovebox_engine::Engine;
 use glovebox_ledger::Ledger;
 use glovebox_native::NativeBackend;
 use serde_json::json;
@@ -42,11 +43,22 @@ pub(crate) fn execute(globals: &Globals, flags: &Flags) -> Result<u8> {
 
 /// Removes what dead processes left, and says what it was.
 pub(super) fn remove(data_dir: &Path) -> Result<Vec<String>> {
-    let mut removed = NativeBackend::collect_garbage_now()?;
+    let mut removed = remove_sandboxes(data_dir)?;
+    removed.extend(NativeBackend::collect_garbage_now()?);
     removed.extend(glovebox_engine::remove_unfinished_programs(data_dir)?);
     match runtime()?.block_on(Ledger::below(data_dir).sweep())? {
         0 => {}
         blobs => removed.push(format!("{blobs} unfinished blobs")),
     }
     Ok(removed)
+}
+
+/// Removes what is left of sandboxes that are no more. Their files may take a launcher to remove, which must be started while
+/// there is one thread.
+fn remove_sandboxes(data_dir: &Path) -> Result<Vec<String>> {
+    if !Engine::has_left_sandboxes(data_dir) {
+        return Ok(Vec::new());
+    }
+    let engine = Engine::new(Arc::new(NativeBackend::start()?)).with_data_dir(data_dir);
+    Ok(runtime()?.block_on(engine.collect_sandboxes()))
 }

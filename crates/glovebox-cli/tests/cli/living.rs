@@ -313,3 +313,18 @@ fn a_one_shot_run_can_leave_its_sandbox() {
     assert_eq!(shown["idle_timeout_ms"], 1_800_000);
     second.exec(&["--", "true"]).expect(0, "");
 }
+
+#[test]
+fn gc_removes_what_is_left_of_a_sandbox_that_was_being_made() {
+    let bench = Bench::new();
+    let half = bench.data().join("sandboxes/sb_01M7FE576ZEJG8DCHBPZN0JTGH");
+    fs::create_dir_all(half.join("files/workspace/deep/er")).expect("folders");
+    fs::write(half.join("files/workspace/deep/file"), "x").expect("a file");
+    fs::write(half.join("lock"), "").expect("a lock");
+    let _living = Living::new(&bench, &["--name", "other"]);
+    assert!(!half.exists(), "the next creation removes it");
+    fs::create_dir_all(half.join("files")).expect("folders");
+    let called = bench.call(["gc"]);
+    assert!(called.text().contains("what was left of sb_01M7FE576ZEJG8DCHBPZN0JTGH"), "{called:?}");
+    assert!(!half.exists());
+}
