@@ -19,6 +19,7 @@ use async_trait::async_trait;
 use glovebox_core::{
     Backend, ChangeRecord, ContentKeeper, Created, Error, ErrorCode, Evidence, Features, Found, GivenFile, GuestStream,
     Isolation, Layer, LimitKind, LimitsInForce, Result, SandboxId, SandboxSpec, SandboxState, StoreUse, Tier, Usage,
+    UsageNow,
 };
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::net::UnixStream;
@@ -310,6 +311,13 @@ impl Backend for NativeBackend {
             },
         };
         Ok(evidence(counted, seen))
+    }
+
+    async fn usage(&self, id: SandboxId) -> Result<UsageNow> {
+        match answer(self.order_keeper(id, &Order::Usage { id })?).await? {
+            (Answer::Usage(usage), _) => Ok(usage),
+            _ => Err(gone(id)),
+        }
     }
 
     async fn changes(

@@ -15,6 +15,7 @@
 //! groups, takes itself off the register, and ends. When the launcher itself is killed, every guest dies with it by
 //! the kernel's parent-death signal; the groups it leaves are found by the next start through its lock file.
 
+mod disk;
 mod events;
 mod handing;
 mod keeping;
@@ -261,6 +262,7 @@ impl Launcher {
                 let counted = live.map(Live::count).unwrap_or_default();
                 let _ = reply.map(|reply| wire::send(reply, &Answer::Counted(counted), &[]));
             }
+            Order::Usage { id } => self.tell_usage(id, reply),
             Order::Destroy { id } => self.destroy(id, reply),
             Order::Tier => drop(reply.map(|reply| wire::send(reply, &Answer::Tier(Tier::Namespaces), &[]))),
             Order::RemoveStore { store } => {

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use glovebox_core::{Error, ErrorCode, Layer, SandboxId, Tier};
+use glovebox_core::{Error, ErrorCode, Layer, SandboxId, Tier, UsageNow};
 use serde::{Deserialize, Serialize};
 
 use crate::{cgroup::HeldByGroups, host_facts, standing::NEW_NAMESPACE};
@@ -88,6 +88,10 @@ pub(crate) enum Order {
     Count {
         id: SandboxId,
     },
+    /// Asks what a sandbox uses now.
+    Usage {
+        id: SandboxId,
+    },
     Destroy {
         id: SandboxId,
     },
@@ -141,6 +145,8 @@ pub(crate) enum Answer {
     Destroyed,
     /// It was done.
     Done,
+    /// What a sandbox uses now.
+    Usage(UsageNow),
     /// A limit that is watched was passed.
     Outgrown(Outgrown),
     Failed(Failure),

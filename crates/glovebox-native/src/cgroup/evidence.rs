@@ -27,6 +27,18 @@ impl Groups {
         }
     }
 
+    /// Memory that the commands use now, without cache of files on disk.
+    pub(crate) fn memory_in_use(&self) -> u64 {
+        let Some(files) = self.memory_files() else { return 0 };
+        files.usage().unwrap_or(0).saturating_sub(files.cache().unwrap_or(0))
+    }
+
+    /// Processes and threads on the commands' side now, the zygote among them.
+    pub(crate) fn process_count(&self) -> u64 {
+        let file = self.file(Controller::Pids, "pids.current", "pids.current");
+        file.and_then(|path| sys::read_small(path).ok()?.trim().parse().ok()).unwrap_or(0)
+    }
+
     /// What a watch over the memory of the commands needs.
     pub(crate) fn memory_files(&self) -> Option<MemoryFiles> {
         let file = |one, two| self.file(Controller::Memory, one, two);

@@ -34,6 +34,7 @@ mod runs;
 mod secrets;
 mod substitutes;
 mod terminal;
+mod usage;
 mod workspace;
 
 pub(crate) use compatibility::rust_toolchain;
@@ -65,6 +66,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         compile::CASES,
         compatibility::CASES,
         terminal::CASES,
+        usage::CASES,
         secrets::CASES,
         network::CASES,
         library::CASES,
