@@ -271,7 +271,7 @@ impl Sandbox {
 
     /// What the host saw of it so far.
     pub async fn evidence(&self) -> Result<Evidence> {
-        self.engine.backend.evidence(self.place.id).await
+        self.engine.backend.evidence(self.place.id, None).await
     }
 
     /// What it uses now.

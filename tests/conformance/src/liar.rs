@@ -91,7 +91,7 @@ impl Backend for Liar {
         Ok(Created { isolation: Isolation::default(), limits: LimitsInForce::default(), places: Vec::new() })
     }
 
-    async fn evidence(&self, _id: SandboxId) -> Result<Evidence> {
+    async fn evidence(&self, _id: SandboxId, _run: Option<RunId>) -> Result<Evidence> {
         Ok(Evidence::unknown())
     }
 

@@ -8,8 +8,16 @@ use crate::{plan::Counted, sys};
 impl Groups {
     /// Reads the counters. One that the kernel does not have reads as zero.
     pub(crate) fn count(&self) -> Counted {
+        let counted = self.count_in("");
+        // The zygote is one of the group's processes but none of the program's; so is the child that waits for the next run.
+        let ours = if self.is_living() && !self.leaf_numbers().is_empty() { 2 } else { 1 };
+        Counted { processes_peak: counted.processes_peak.saturating_sub(ours), ..counted }
+    }
+
+    /// Reads the counters of a group below it.
+    pub(super) fn count_in(&self, leaf: &str) -> Counted {
         let text = |controller, one: &str, two: &str| {
-            self.file(controller, one, two).and_then(|path| sys::read_small(path).ok()).unwrap_or_default()
+            self.file_in(leaf, controller, one, two).and_then(|path| sys::read_small(path).ok()).unwrap_or_default()
         };
         let number = |controller, one: &str, two: &str| text(controller, one, two).trim().parse::<u64>().unwrap_or(0);
         let cpu = match self.file(Controller::CpuAccount, "cpuacct.usage", "cpu.stat") {
@@ -19,11 +27,11 @@ impl Groups {
         Counted {
             cpu_ms: cpu,
             memory_peak: number(Controller::Memory, "memory.max_usage_in_bytes", "memory.peak"),
-            // The zygote is one of the group's processes but none of the program's.
-            processes_peak: number(Controller::Pids, "pids.peak", "pids.peak").saturating_sub(1),
+            processes_peak: number(Controller::Pids, "pids.peak", "pids.peak"),
             memory_kills: keyed(&text(Controller::Memory, "memory.oom_control", "memory.events"), "oom_kill"),
             watcher_kills: 0,
             pids_refused: keyed(&text(Controller::Pids, "pids.events", "pids.events"), "max"),
+            storage: None,
         }
     }
 

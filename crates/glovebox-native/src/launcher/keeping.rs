@@ -28,6 +28,7 @@ use rustix::{
 use super::{
     CLIENT, DISK, KIND_BITS, Launcher, REMOVAL,
     disk::Disk,
+    leaves::Leaves,
     live::{Live, Pending, end},
     making::watch_memory,
     watch_for,
@@ -58,10 +59,12 @@ pub(super) struct Client {
 
 /// What a keeper holds of a living sandbox, besides what every launcher holds.
 pub(super) struct Kept {
-    folder: LivingFolder,
+    pub(super) folder: LivingFolder,
     _lock: OwnedFd,
     door: OwnedFd,
-    record: LiveRecord,
+    pub(super) record: LiveRecord,
+    /// The groups of its runs, while the guest takes them.
+    pub(super) leaves: Option<Leaves>,
     ended: Option<EndReason>,
     pub(super) disk: Disk,
     /// When to look at its life and its disk again.
@@ -133,9 +136,18 @@ impl Launcher {
         let made = step("make the folder of the sandbox", folder.make()).and_then(|lock| {
             let channel = step("listen for the host", folder.listen(Door::Channel))?;
             let door = step("listen for commands", folder.listen(Door::Keeper))?;
-            let (live, report, _) = self.launch(id, plan, &groups, GuestChannel::Listening(channel))?;
+            let has_leaves = self.cgroups.has_leaves(self.standing);
+            let leaves = has_leaves.then(|| step("listen for groups", folder.listen(Door::Leaves))).transpose()?;
+            let (live, report, _) = self.launch(id, plan, &groups, GuestChannel::Listening(channel), leaves)?;
             // The guest still dies with this process; who it is must be known before it no longer does.
-            let kept = keep(&folder, plan, &live, lock, door, groups.name());
+            let record = step("know the guest", Known::of(live.pid)).map(|guest| LiveRecord {
+                guest,
+                group: groups.name().to_owned(),
+                plan: plan.clone(),
+                leaves: has_leaves,
+                present: None,
+            });
+            let kept = record.and_then(|record| keep(&folder, record, &live, lock, door));
             kept.map(|kept| (live, kept, report))
         });
         match made {
@@ -224,10 +236,21 @@ impl Launcher {
             ending: Vec::new(),
             zygote: None,
             destroy: false,
-            living: Some(Kept { folder, _lock: lock, door, record, ended: None, disk, due: Instant::now() }),
+            living: Some(Kept {
+                folder,
+                _lock: lock,
+                door,
+                record,
+                leaves: None,
+                ended: None,
+                disk,
+                due: Instant::now(),
+            }),
         };
         live.zygote = zygote.and_then(|zygote| super::handle_on(zygote, &live));
+        let number = self.next;
         self.register(live);
+        self.begin_leaves(number);
         Ok(())
     }
 
@@ -356,20 +379,12 @@ impl Launcher {
 }
 
 /// Begins to keep a sandbox that is being made.
-fn keep(
-    folder: &LivingFolder,
-    plan: &Plan,
-    live: &Live,
-    lock: OwnedFd,
-    door: OwnedFd,
-    group: &str,
-) -> Result<Kept, Failure> {
+fn keep(folder: &LivingFolder, record: LiveRecord, live: &Live, lock: OwnedFd, door: OwnedFd) -> Result<Kept, Failure> {
     let kept = || -> io::Result<Kept> {
-        let record =
-            LiveRecord { guest: Known::of(live.pid)?, group: group.to_owned(), plan: plan.clone(), present: None };
         folder.write(&record)?;
-        let disk = Disk::of(plan, &live.store)?;
-        Ok(Kept { folder: folder.clone(), _lock: lock, door, record, ended: None, disk, due: Instant::now() })
+        let disk = Disk::of(&record.plan, &live.store)?;
+        let (folder, due) = (folder.clone(), Instant::now());
+        Ok(Kept { folder, _lock: lock, door, record, leaves: None, ended: None, disk, due })
     };
     step("write down who the guest is", kept()).inspect_err(|_| {
         end(live);

@@ -30,6 +30,7 @@ mod of_namespaces;
 mod ordinary;
 mod outcomes;
 mod refusals;
+mod run_groups;
 mod runs;
 mod secrets;
 mod substitutes;
@@ -67,6 +68,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         compatibility::CASES,
         terminal::CASES,
         usage::CASES,
+        run_groups::CASES,
         secrets::CASES,
         network::CASES,
         library::CASES,
