@@ -4,6 +4,7 @@ mod changes;
 mod cold;
 mod command_line;
 mod files;
+mod living_run;
 mod memory;
 mod ordinary_user;
 mod output;
@@ -26,6 +27,8 @@ pub(crate) enum Row {
     User,
     /// A second run in a living sandbox.
     Second,
+    /// A run in a sandbox that stays, with usage per run.
+    Living,
     /// What recording adds to a run.
     Recording,
     /// Cold sandboxes per second.
@@ -47,6 +50,7 @@ impl Row {
         Row::Cli,
         Row::User,
         Row::Second,
+        Row::Living,
         Row::Recording,
         Row::Rate,
         Row::Memory,
@@ -62,6 +66,7 @@ impl Row {
             Row::Cli => command_line::measure(bench, report),
             Row::User => ordinary_user::measure(bench, report),
             Row::Second => second_run::measure(bench, report),
+            Row::Living => living_run::measure(bench, report),
             Row::Recording => recording::measure(bench, report),
             Row::Rate => rate::measure(bench, report),
             Row::Memory => memory::measure(bench, report),

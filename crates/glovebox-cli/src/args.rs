@@ -12,7 +12,7 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 pub(crate) use files::{CpArgs, FilesAct, FilesArgs, ListFilesArgs, ReadArgs, RemoveArgs, WatchArgs};
-pub(crate) use living::{CreateArgs, DestroyArgs, ExecArgs, ListSandboxesArgs, RunArg, SandboxArg};
+pub(crate) use living::{CreateArgs, DestroyArgs, ExecArgs, ListSandboxesArgs, RunArg, SandboxArg, UsageArgs};
 pub(crate) use shared::{CommandArgs, SandboxArgs};
 
 const EXAMPLES: &str = "\
@@ -60,6 +60,12 @@ Examples:
 
 Flags stand before the program; what follows FILE or -- belongs to it. Exit codes are
 those of glovebox run.";
+
+const USAGE_EXAMPLES: &str = "\
+Examples:
+  glovebox usage box
+  glovebox usage --follow box               a line every second, until it ends
+  glovebox usage --follow --json box | jq .memory_bytes";
 
 const LIST_EXAMPLES: &str = "\
 Examples:
@@ -172,6 +178,11 @@ pub(crate) enum Verb {
     Wait(RunArg),
     /// End a run
     Cancel(RunArg),
+    /// Show what a sandbox uses: CPU, memory, processes, disk
+    ///
+    /// CPU time, peaks and bytes are those since it was started. Looking is not use: the idle time of the sandbox goes on.
+    #[command(after_help = USAGE_EXAMPLES)]
+    Usage(UsageArgs),
     /// End all processes of a sandbox and keep its files
     Stop(SandboxArg),
     /// Start a stopped sandbox again, with its files

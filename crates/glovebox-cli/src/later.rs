@@ -1,12 +1,11 @@
 //! Verbs and flags that are promised and not there yet. Whoever types one is told so, instead of what else it resembles.
 
 /// Verbs of later versions.
-const VERBS: [&str; 21] = [
+const VERBS: [&str; 20] = [
     "port",
     "ports",
     "network",
     "shell",
-    "usage",
     "top",
     "snapshot",
     "snapshots",

@@ -105,6 +105,7 @@ fn dispatch(line: CommandLine, backend: Option<Result<NativeBackend>>) -> Result
         Some(args::Verb::Attach(args)) => verbs::attach::attach(&cli.globals, &args, &flags),
         Some(args::Verb::Wait(args)) => verbs::attach::wait(&cli.globals, &args, &flags),
         Some(args::Verb::Cancel(args)) => verbs::attach::cancel(&cli.globals, &args, &flags),
+        Some(args::Verb::Usage(args)) => verbs::usage::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Stop(args)) => {
             verbs::living::act(verbs::living::Act::Stop, &cli.globals, &args, &flags, backend)
         }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
     ChangeRecord, ContentKeeper, Error, ErrorCode, Evidence, GivenFile, Isolation, LimitKind, LimitsInForce, Result,
-    SandboxId, SandboxSpec, SandboxState,
+    RunId, SandboxId, SandboxSpec, SandboxState, UsageNow,
 };
 
 /// A byte stream to the guest inside a sandbox.
@@ -98,8 +98,11 @@ pub trait Backend: Send + Sync {
     /// Waits until a sandbox is made and checked. When it fails, nothing of it is left.
     async fn ready(&self, id: SandboxId) -> Result<Created>;
 
-    /// What the host saw of the sandbox so far.
-    async fn evidence(&self, id: SandboxId) -> Result<Evidence>;
+    /// What the host saw of the sandbox so far; of one run alone, where the backend tells runs apart and the run is over.
+    async fn evidence(&self, id: SandboxId, run: Option<RunId>) -> Result<Evidence>;
+
+    /// What the sandbox uses now.
+    async fn usage(&self, id: SandboxId) -> Result<UsageNow>;
 
     /// What the sandbox did to its workspace so far, apart from the files that it was given. Where there is a keeper, the
     /// contents of changed files are handed to it, as they were and as they are. Count, bytes and time are bounded; what

@@ -17,6 +17,25 @@ pub struct Usage {
     pub written_bytes: u64,
 }
 
+/// What a sandbox uses now, and has used since it started.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UsageNow {
+    /// CPU time of all processes since it started, milliseconds.
+    pub cpu_ms: f64,
+    /// Memory in use, bytes, without cache of files on disk, which the kernel takes back by itself.
+    pub memory_bytes: u64,
+    /// Highest memory use since it started, bytes.
+    pub memory_peak_bytes: u64,
+    /// Processes and threads; those of Glovebox itself do not count.
+    pub processes: u64,
+    /// Bytes read from storage since it started.
+    pub read_bytes: u64,
+    /// Bytes written to storage since it started.
+    pub written_bytes: u64,
+    /// What its files take, bytes; nothing when there are more of them than can be looked at.
+    pub disk_bytes: Option<u64>,
+}
+
 /// How full the limited file system of a sandbox is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreUse {

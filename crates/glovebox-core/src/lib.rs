@@ -26,7 +26,7 @@ pub use backend::{Backend, Created, Features, Found, GuestIo, GuestStream};
 pub use change::{Change, ChangeRecord, ChangeSet, ContentKeeper, FileKind, FileState, KeptContent, NotKept, Obstacle};
 pub use command::{Command, EnvName};
 pub use error::{Error, ErrorCode, Result};
-pub use evidence::{Evidence, GivenFile, StoreUse, Usage};
+pub use evidence::{Evidence, GivenFile, StoreUse, Usage, UsageNow};
 pub use file_path::{FilePath, shown};
 pub use id::{ParseIdError, RunId, SandboxId};
 pub use isolation::{Isolation, Layer, Tier};

@@ -7,7 +7,7 @@ use std::{
 
 use glovebox_core::{
     Backend, ChangeSet, Created, EnvName, Error, ErrorCode, Evidence, Features, Result, RunId, RunResult, SandboxId,
-    SandboxRecord, SandboxSpec,
+    SandboxRecord, SandboxSpec, UsageNow,
 };
 
 use glovebox_ledger::Ledger;
@@ -271,7 +271,12 @@ impl Sandbox {
 
     /// What the host saw of it so far.
     pub async fn evidence(&self) -> Result<Evidence> {
-        self.engine.backend.evidence(self.place.id).await
+        self.engine.backend.evidence(self.place.id, None).await
+    }
+
+    /// What it uses now.
+    pub async fn usage(&self) -> Result<UsageNow> {
+        self.engine.backend.usage(self.place.id).await
     }
 
     /// What it did to its workspace so far.

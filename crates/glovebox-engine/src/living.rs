@@ -10,8 +10,8 @@ use std::{
 };
 
 use glovebox_core::{
-    EndReason, Error, ErrorCode, Lifetime, Living, Result, SandboxId, SandboxName, SandboxRecord, SandboxSpec,
-    SandboxState,
+    Created, EndReason, Error, ErrorCode, Lifetime, Living, Result, SandboxId, SandboxName, SandboxRecord, SandboxSpec,
+    SandboxState, UsageNow,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -123,16 +123,28 @@ impl Engine {
         self.open_record(record).await
     }
 
+    /// What a living sandbox uses now, be it paused. To look is not to use it: its idle time goes on.
+    pub async fn usage(&self, text: &str) -> Result<UsageNow> {
+        let record = self.registry().read(self.registry().find(text)?)?;
+        let (_guard, _) = self.hold_on(&record).await?;
+        self.backend().usage(record.sandbox).await
+    }
+
     async fn open_record(&self, record: Arc<SandboxRecord>) -> Result<Sandbox> {
+        let (guard, created) = self.hold_on(&record).await?;
+        let channel = Channel::to(self.backend().clone(), record.sandbox).await?;
+        Ok(self.living_sandbox(guard, channel, created, record))
+    }
+
+    /// Takes hold of the processes of a living sandbox.
+    async fn hold_on(&self, record: &SandboxRecord) -> Result<(Arc<Guard>, Created)> {
         let id = record.sandbox;
-        self.check_backend(&record)?;
+        self.check_backend(record)?;
         if let Some(ended) = self.registry().ended(id) {
-            return Err(gone(&record, &ended));
+            return Err(gone(record, &ended));
         }
         let created = self.backend().open(id, &record.spec).await?;
-        let guard = Arc::new(Guard::living(self.backend().clone(), id, None));
-        let channel = Channel::to(self.backend().clone(), id).await?;
-        Ok(self.living_sandbox(guard, channel, created, record))
+        Ok((Arc::new(Guard::living(self.backend().clone(), id, None)), created))
     }
 
     /// All living sandboxes of the data folder, the oldest first.

@@ -283,7 +283,7 @@ impl Driver {
         // The end of a sandbox tells what was counted of it; in one that stays, the counters are read as they are.
         let evidence = match &ends {
             Some(guard) => guard.begin_end().await,
-            None => self.place.backend.evidence(self.place.id).await.map(Some),
+            None => self.place.backend.evidence(self.place.id, Some(self.entry.run)).await.map(Some),
         };
         drop(caller);
         if let Some(keeping) = self.keeping.take() {
@@ -364,7 +364,12 @@ impl Driver {
     /// Writes down how the compile step went.
     async fn end_compile_step(&mut self, compiling: &Compiling) {
         let duration = self.started.elapsed();
-        let evidence = self.place.backend.evidence(self.place.id).await.unwrap_or_else(|_| Evidence::unknown());
+        let evidence = self
+            .place
+            .backend
+            .evidence(self.place.id, Some(self.entry.run))
+            .await
+            .unwrap_or_else(|_| Evidence::unknown());
         self.kills_before = evidence.memory_kills;
         self.compiled = Some(compiling.record(&mut self.command, duration, &evidence, &self.asked.secrets()));
     }

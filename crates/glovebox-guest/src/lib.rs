@@ -17,6 +17,7 @@ mod attributes;
 mod files;
 mod ground;
 mod input;
+mod leaves;
 pub mod marks;
 mod output;
 mod processes;

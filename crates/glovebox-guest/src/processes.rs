@@ -6,7 +6,7 @@
 
 use std::fs;
 
-use rustix::process::{Pid, Signal, getpid, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal};
 
 use crate::{Members, marks};
 
@@ -21,15 +21,17 @@ struct Process {
 
 /// Which processes a signal is for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Target {
+pub(crate) enum Target<'a> {
     /// All but the guest and the zygote.
     Everything { zygote: i32 },
     /// The command, its descendants, and all in its session.
     Command { main: i32, zygote: i32 },
+    /// All in a group whose path ends so.
+    Leaf { name: &'a str },
 }
 
 /// Sends a signal to each process of the target once. Says how many there were.
-pub(crate) fn signal(target: Target, number: i32, members: Members) -> usize {
+pub(crate) fn signal(target: Target<'_>, number: i32, members: Members) -> usize {
     let Some(signal) = Signal::from_named_raw(number) else { return 0 };
     let guest = getpid().as_raw_nonzero().get();
     let processes = list(members);
@@ -40,6 +42,9 @@ pub(crate) fn signal(target: Target, number: i32, members: Members) -> usize {
         .collect();
     for pid in &chosen {
         match (members, Pid::from_raw(*pid)) {
+            (Members::Visible, Some(process)) if matches!(target, Target::Leaf { .. }) => {
+                signal_in_leaf(process, target, signal);
+            }
             (Members::Marked(mark), _) => {
                 marks::signal(*pid, mark, signal);
             }
@@ -54,8 +59,25 @@ pub(crate) fn signal(target: Target, number: i32, members: Members) -> usize {
     chosen.len()
 }
 
-fn is_in(processes: &[Process], process: &Process, target: Target) -> bool {
+/// Signals a process that is still in its leaf once a descriptor of it is open, so that no process of another run is meant.
+fn signal_in_leaf(process: Pid, target: Target<'_>, signal: Signal) {
+    let Target::Leaf { name } = target else { return };
+    if let Ok(handle) = pidfd_open(process, PidfdFlags::empty())
+        && is_in_leaf(process.as_raw_nonzero().get(), name)
+    {
+        let _ = pidfd_send_signal(&handle, signal);
+    }
+}
+
+/// Whether the kernel says that a process is in a group whose path ends in this name.
+fn is_in_leaf(pid: i32, name: &str) -> bool {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    groups.lines().any(|line| line.strip_suffix(name).is_some_and(|rest| rest.ends_with('/')))
+}
+
+fn is_in(processes: &[Process], process: &Process, target: Target<'_>) -> bool {
     match target {
+        Target::Leaf { name } => is_in_leaf(process.pid, name),
         Target::Everything { zygote } => process.pid != zygote,
         Target::Command { main, zygote } => {
             if process.pid == zygote {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::{BufMut, Bytes, BytesMut};
-use glovebox_proto::{EndReason, Exited, Frame, FrameKind, Role, StartFailed, StartRun, Started, bound};
+use glovebox_proto::{EndReason, Exited, Frame, FrameKind, LeafWord, Role, StartFailed, StartRun, Started, bound};
 use h2::{RecvStream, SendStream};
 use rustix::{
     fs::{Mode, OFlags},
@@ -63,15 +63,28 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
     let note = std::mem::take(&mut request.note);
     guest.ground.adapt(&mut request);
     let (ends, command_ends) = make_ends(&request)?;
+    let spare = guest.leaves.take().await;
+    let leaf = spare.as_ref().map(|spare| spare.leaf().clone());
     let quiet = guest.killing.lock().await;
     stream::send(&mut out, Frame::data(FrameKind::Starting, &[])).await?;
     let started = if guest.runs.is_under_way(&request.run) || note.len() > bound::NOTE {
         Ok(Err(StartFailed { step: "run".into(), errno: libc::EEXIST }))
     } else {
-        start(&guest, &request, &command_ends).await
+        match spare {
+            Some(spare) => match spare.become_command(&request, &command_ends).await {
+                Ok(started) => Ok(started),
+                // It was killed this very moment.
+                Err(_) => start(&guest, &request, &command_ends).await,
+            },
+            None => start(&guest, &request, &command_ends).await,
+        }
     };
     // Secrets are among the variables, and nobody here needs them again.
     request.env.zeroize();
+    if let Some(leaf) = &leaf {
+        let (leaves, word) = (guest.clone(), LeafWord { leaf: leaf.number, run: request.run.clone(), wants: true });
+        tokio::task::spawn_local(async move { leaves.leaves.tell(word).await });
+    }
     let (pid, ended) = match started? {
         Ok(started) => started,
         Err(failed) => {
@@ -84,6 +97,7 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
     let run = Rc::new(Run {
         id: request.run,
         pid,
+        leaf,
         started: SystemTime::now(),
         note,
         output: Output::new(request.keep_output),
@@ -199,6 +213,7 @@ async fn see_through(
     run.input.close();
     // A run that is being killed is over only when all of it is gone, or the next one would be killed along.
     drop(guest.killing.lock().await);
+    runs::end_rest(&guest, &run).await;
     let lasted_ns = started.elapsed().as_nanos() as u64;
     guest.runs.ended(&run, Exited { reason: run.reason.get().into(), lasted_ns, ..exited });
 }

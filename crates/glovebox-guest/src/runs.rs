@@ -13,7 +13,9 @@ use glovebox_proto::{Attach, Attached, EndReason, Exited, Frame, FrameKind, Role
 use h2::{RecvStream, SendStream};
 
 use crate::{
+    Members,
     input::{Input, Left, Writer},
+    leaves::Leaf,
     output::{Output, Reader},
     processes::{self, Target},
     server::Guest,
@@ -31,6 +33,8 @@ const MOST_ENDED_OUTPUT: usize = 8 * bound::OUTPUT;
 pub(crate) struct Run {
     pub(crate) id: String,
     pub(crate) pid: i32,
+    /// The group that it is in alone.
+    pub(crate) leaf: Option<Leaf>,
     pub(crate) started: SystemTime,
     pub(crate) note: Bytes,
     pub(crate) output: Rc<Output>,
@@ -80,6 +84,13 @@ impl Runs {
     /// Whether a run of this id is under way.
     pub(crate) fn is_under_way(&self, id: &str) -> bool {
         self.under_way.borrow().iter().any(|run| run.id == id)
+    }
+
+    /// The leaves of all runs, with the runs' ids.
+    pub(crate) fn leaves(&self) -> Vec<(u64, String)> {
+        let (under_way, over) = (self.under_way.borrow(), self.over.borrow());
+        let all = over.iter().chain(under_way.iter());
+        all.filter_map(|run| Some((run.leaf.as_ref()?.number, run.id.clone()))).collect()
     }
 
     /// A run has started. One that is over makes room for its next step.
@@ -218,14 +229,29 @@ pub(crate) async fn send_signal(guest: &Guest, run: &Run, number: i32, reason: E
         run.reason.set(reason);
     }
     let (zygote, members) = (guest.zygote_pid, guest.ground.members);
-    let target =
-        if guest.runs.count() <= 1 { Target::Everything { zygote } } else { Target::Command { main: run.pid, zygote } };
-    if number != libc::SIGKILL {
+    let target = match &run.leaf {
+        Some(leaf) => Target::Leaf { name: &leaf.name },
+        // Beside a run there may be what others left in leaves of their own, and the next one's child.
+        None if guest.runs.count() <= 1 && !guest.leaves.are_there() => Target::Everything { zygote },
+        None => Target::Command { main: run.pid, zygote },
+    };
+    if number == libc::SIGKILL {
+        kill(target, members).await;
+    } else {
         processes::signal(target, number, members);
-        return;
     }
+}
+
+/// Ends what a run that somebody ended has left in its leaf.
+pub(crate) async fn end_rest(guest: &Guest, run: &Run) {
+    if let Some(leaf) = run.leaf.as_ref().filter(|_| run.reason.get() != EndReason::None) {
+        kill(Target::Leaf { name: &leaf.name }, guest.ground.members).await;
+    }
+}
+
+async fn kill(target: Target<'_>, members: Members) {
     for _ in 0..KILL_PASSES {
-        if processes::signal(target, number, members) == 0 {
+        if processes::signal(target, libc::SIGKILL, members) == 0 {
             return;
         }
         tokio::task::yield_now().await;

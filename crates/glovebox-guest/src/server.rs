@@ -23,6 +23,7 @@ use tokio::{
 
 use crate::{
     Ground, files,
+    leaves::{self, Leaves},
     reaper::Reaper,
     run,
     runs::{self, Runs},
@@ -40,6 +41,8 @@ pub struct GuestSockets {
     pub zygote_pid: i32,
     /// What the guest stands on.
     pub ground: Ground,
+    /// Where the keeper connects to hand out groups for runs.
+    pub leaves: Option<OwnedFd>,
 }
 
 /// How the host reaches the guest.
@@ -58,6 +61,7 @@ pub(crate) struct Guest {
     pub(crate) zygote_pid: i32,
     pub(crate) ground: Ground,
     pub(crate) runs: Runs,
+    pub(crate) leaves: Leaves,
     /// Held while processes are being killed, so that no command starts among them and no run is over before.
     pub(crate) killing: Mutex<()>,
     /// Requests so far, and the news of each: tells when there was nothing to do for a while.
@@ -102,12 +106,16 @@ async fn serve<W>(
         zygote_pid: sockets.zygote_pid,
         ground: sockets.ground,
         runs: Runs::default(),
+        leaves: Leaves::default(),
         killing: Mutex::new(()),
         requests: Cell::new(0),
         requested: Notify::new(),
     });
     tokio::task::spawn_local(guest.reaper.clone().serve());
     tokio::task::spawn_local(rest_when_idle(guest.clone()));
+    if let Some(listening) = sockets.leaves {
+        tokio::task::spawn_local(leaves::serve(guest.clone(), listening));
+    }
     let first_word = async {
         // Commands wait for this lock, which is taken before the first request is.
         let zygote = guest.zygote.lock().await;
@@ -269,6 +277,7 @@ mod tests {
             channel: GuestChannel::Listening(socket.into()),
             zygote: zygote.into(),
             zygote_pid: 2,
+            leaves: None,
             ground: Ground::default(),
         };
         let server = Server::new().expect("a server can be made");

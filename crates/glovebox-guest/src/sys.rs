@@ -39,6 +39,8 @@ struct Child<'a> {
     argv: Vec<*const c_char>,
     env: Vec<*const c_char>,
     failed: Option<(Step, c_int)>,
+    /// A descriptor that stays open until the exec.
+    kept: Option<RawFd>,
 }
 
 /// Starts a command. Returns its process id, or the step that failed and its error number.
@@ -46,7 +48,8 @@ pub(crate) fn spawn(prepared: &Prepared, stack: &mut [u8]) -> Result<i32, (Step,
     let pointers = |strings: &[CString]| -> Vec<*const c_char> {
         strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
     };
-    let mut child = Child { prepared, argv: pointers(&prepared.argv), env: pointers(&prepared.env), failed: None };
+    let mut child =
+        Child { prepared, argv: pointers(&prepared.argv), env: pointers(&prepared.env), failed: None, kept: None };
     let top = stack.as_mut_ptr_range().end as usize & !15;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PARENT | libc::SIGCHLD;
     // SAFETY: `top` is the aligned end of a live buffer that only the child uses while this process is suspended by
@@ -59,6 +62,39 @@ pub(crate) fn spawn(prepared: &Prepared, stack: &mut [u8]) -> Result<i32, (Step,
         Some(failure) => Err(failure),
         None => Ok(pid),
     }
+}
+
+/// Makes this process the command. Returns the step that failed and its error number; `kept` is open until the exec, and
+/// must be none of the standard streams.
+pub(crate) fn replace(prepared: &Prepared, kept: RawFd) -> (Step, i32) {
+    let pointers = |strings: &[CString]| -> Vec<*const c_char> {
+        strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
+    };
+    let (argv, env) = (pointers(&prepared.argv), pointers(&prepared.env));
+    run_steps(&Child { prepared, argv, env, failed: None, kept: Some(kept) })
+}
+
+/// Forks a process with a copy of this one's memory; its parent is the parent of this one. The new one does not have `closed`.
+pub(crate) fn fork_beside(closed: RawFd) -> Result<Option<i32>, i32> {
+    let flags = libc::CLONE_PARENT | libc::SIGCHLD;
+    // SAFETY: without CLONE_VM the child has a copy of everything, and this process has one thread, so that no lock can be
+    // held by a thread that the child does not have.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    match pid {
+        0 => {
+            // SAFETY: the descriptor is the zygote's own; nothing that the child goes on with uses it.
+            unsafe { libc::close(closed) };
+            Ok(None)
+        }
+        pid if pid < 0 => Err(errno()),
+        pid => Ok(Some(pid as i32)),
+    }
+}
+
+/// Ends this process at once.
+pub(crate) fn exit_now(code: i32) -> ! {
+    // SAFETY: ends the process, without running anything of the zygote's.
+    unsafe { libc::_exit(code) }
 }
 
 /// Registers a descriptor with the runtime.
@@ -157,7 +193,15 @@ fn run_steps(child: &Child<'_>) -> (Step, c_int) {
     step!(Step::Stdio, libc::dup2(stdio[0], 0));
     step!(Step::Stdio, libc::dup2(stdio[1], 1));
     step!(Step::Stdio, libc::dup2(stdio[2], 2));
-    step!(Step::Stdio, libc::syscall(libc::SYS_close_range, 3, c_int::MAX, 0));
+    match child.kept {
+        None => step!(Step::Stdio, libc::syscall(libc::SYS_close_range, 3, c_int::MAX, 0)),
+        Some(kept) => {
+            if kept > 3 {
+                step!(Step::Stdio, libc::syscall(libc::SYS_close_range, 3, kept - 1, 0));
+            }
+            step!(Step::Stdio, libc::syscall(libc::SYS_close_range, kept + 1, c_int::MAX, 0));
+        }
+    }
     if *terminal {
         step!(Step::Terminal, libc::ioctl(0, libc::TIOCSCTTY, 0));
     }

@@ -1,7 +1,8 @@
 //! The zygote: starts commands for the guest, from inside the commands' control group.
 //!
 //! Guest and zygote speak over a SEQPACKET socket pair: one message asks for a command (a `StartRun` message, with
-//! the three standard descriptors attached), one message of three numbers answers.
+//! the three standard descriptors attached), one message of three numbers answers. The other message asks for a child that
+//! enters a group and waits there for its command, which it is asked for in the same way on a socket of its own; see `leaves`.
 
 use std::{
     ffi::CString,
@@ -24,6 +25,13 @@ use crate::{IDLE, sys};
 /// An asked-for command is never larger than this; the kernel's own limit on arguments is of the same order.
 pub(crate) const MAX_REQUEST: usize = 1024 * 1024;
 
+/// Groups that a process has to enter to be in a leaf, at most: one in each hierarchy, and the socket that comes along.
+pub(crate) const MOST_DOORS: usize = 16;
+
+/// What a message asks for; its first byte.
+const COMMAND: u8 = b'c';
+const PARK: u8 = b'p';
+
 /// The steps of starting a command, for telling which one failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
@@ -36,12 +44,13 @@ pub(crate) enum Step {
     Chdir,
     Exec,
     Request,
+    Group,
 }
 
 impl Step {
     /// The step's name on the channel.
     pub(crate) fn name(number: i32) -> &'static str {
-        const NAMES: [&str; 8] = ["fork", "session", "stdio", "terminal", "user", "chdir", "exec", "request"];
+        const NAMES: [&str; 9] = ["fork", "session", "stdio", "terminal", "user", "chdir", "exec", "request", "group"];
         usize::try_from(number - 1).ok().and_then(|i| NAMES.get(i)).unwrap_or(&"unknown")
     }
 }
@@ -62,18 +71,66 @@ pub fn serve(socket: OwnedFd, identity: Identity) {
     let mut stack = sys::stack();
     loop {
         wait_for_request(&socket);
-        let Ok(Some((mut request, stdio))) = receive(&socket) else { return };
-        let answer = match start(&request, &stdio, identity, &mut stack) {
-            Ok(pid) => [pid, 0, 0],
-            Err((step, errno)) => [0, step as i32, errno],
+        let Ok(Some((mut request, fds))) = receive(&socket) else { return };
+        let started = match request.split_first() {
+            Some((&COMMAND, request)) => start(request, &fds, identity, &mut stack),
+            Some((&PARK, _)) => park(&socket, fds, identity),
+            _ => Err((Step::Request, libc::EINVAL)),
         };
         // Secrets are among the variables. They must not wait here for the next command, nor for whoever takes over.
         request.zeroize();
-        let bytes: Vec<u8> = answer.iter().flat_map(|n| n.to_le_bytes()).collect();
-        if rustix::io::write(&socket, &bytes).is_err() {
+        if say(&socket, started).is_err() {
             return;
         }
     }
+}
+
+/// Answers with a process id, or with the step that failed and its error number.
+fn say(socket: &OwnedFd, started: Result<i32, (Step, i32)>) -> rustix::io::Result<usize> {
+    let answer = match started {
+        Ok(pid) => [pid, 0, 0],
+        Err((step, errno)) => [0, step as i32, errno],
+    };
+    let bytes: Vec<u8> = answer.iter().flat_map(|n| n.to_le_bytes()).collect();
+    rustix::io::write(socket, &bytes)
+}
+
+/// Forks a child that enters the groups behind `doors` and waits for its command on the socket that comes first.
+fn park(socket: &OwnedFd, doors: Vec<OwnedFd>, identity: Identity) -> Result<i32, (Step, i32)> {
+    match sys::fork_beside(socket.as_raw_fd()).map_err(|errno| (Step::Fork, errno))? {
+        Some(pid) => Ok(pid),
+        None => sys::exit_now(wait_in_groups(doors, identity)),
+    }
+}
+
+/// The life of a parked child, as long as it is one. Returns when there will be no command.
+fn wait_in_groups(doors: Vec<OwnedFd>, identity: Identity) -> i32 {
+    let mut doors = doors.into_iter();
+    let Some(Ok(socket)) = doors.next().map(|socket| rustix::io::fcntl_dupfd_cloexec(socket, 3)) else { return 1 };
+    for door in doors {
+        if let Err(errno) = rustix::io::write(&door, b"0") {
+            let _ = say(&socket, Err((Step::Group, errno.raw_os_error())));
+            return 1;
+        }
+    }
+    if say(&socket, Ok(0)).is_err() {
+        return 1;
+    }
+    wait_for_request(&socket);
+    let Ok(Some((request, fds))) = receive(&socket) else { return 0 };
+    // What comes in the place of a standard stream would keep its mark of closing at the exec.
+    let stdio: Result<Vec<OwnedFd>, _> = fds.into_iter().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 3)).collect();
+    // On the way to the exec they are closed, whoever owns them.
+    let stdio = stdio.map(std::mem::ManuallyDrop::new);
+    let failed = match (request.split_first(), stdio) {
+        (Some((&COMMAND, request)), Ok(stdio)) => match prepare(request, &stdio, identity) {
+            Ok(prepared) => sys::replace(&prepared, socket.as_raw_fd()),
+            Err(failed) => failed,
+        },
+        _ => (Step::Request, libc::EINVAL),
+    };
+    let _ = say(&socket, Err(failed));
+    127
 }
 
 /// Waits for something to read, and rests when nothing comes for a while.
@@ -88,7 +145,7 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
     // The length first, so that no memory is kept, or cleared, for requests that are never that long.
     let (_, length) = uninterrupted(|| recv(socket, &mut [0u8; 0][..], RecvFlags::PEEK | RecvFlags::TRUNC))?;
     let mut request = vec![0; length.min(MAX_REQUEST)];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DOORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let message =
         uninterrupted(|| recvmsg(socket, &mut [IoSliceMut::new(&mut request)], &mut control, RecvFlags::CMSG_CLOEXEC))?;
@@ -113,6 +170,14 @@ fn uninterrupted<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::
 }
 
 fn start(request: &[u8], stdio: &[OwnedFd], identity: Identity, stack: &mut [u8]) -> Result<i32, (Step, i32)> {
+    let mut prepared = prepare(request, stdio, identity)?;
+    let spawned = sys::spawn(&prepared, stack);
+    prepared.env.zeroize();
+    spawned
+}
+
+/// Makes ready all that a command needs.
+fn prepare(request: &[u8], stdio: &[OwnedFd], identity: Identity) -> Result<sys::Prepared, (Step, i32)> {
     let wrong = |_| (Step::Request, libc::EINVAL);
     let mut request = StartRun::decode(request).map_err(|_| (Step::Request, libc::EINVAL))?;
     let [stdin, stdout, stderr] = stdio else { return Err((Step::Request, libc::EBADF)) };
@@ -122,7 +187,7 @@ fn start(request: &[u8], stdio: &[OwnedFd], identity: Identity, stack: &mut [u8]
     let env = strings(&request.env).map_err(wrong);
     let candidates = strings(&candidates(&program, &request.env)).map_err(wrong);
     request.env.zeroize();
-    let mut prepared = sys::Prepared {
+    Ok(sys::Prepared {
         candidates: candidates?,
         argv: strings(&request.argv).map_err(wrong)?,
         env: env?,
@@ -132,10 +197,7 @@ fn start(request: &[u8], stdio: &[OwnedFd], identity: Identity, stack: &mut [u8]
         uid: identity.uid,
         gid: identity.gid,
         has_groups: identity.has_groups,
-    };
-    let spawned = sys::spawn(&prepared, stack);
-    prepared.env.zeroize();
-    spawned
+    })
 }
 
 /// The paths that a program's name may mean: itself when it holds a slash, else one in each folder of PATH.
@@ -153,8 +215,30 @@ pub(crate) fn ask(socket: BorrowedFd<'_>, request: &StartRun, stdio: [BorrowedFd
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&stdio));
-    sendmsg(socket.as_fd(), &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    sendmsg(socket.as_fd(), &[IoSlice::new(&[COMMAND]), IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
+}
+
+/// Asks the zygote for a child that waits in a leaf: the child's socket first, then the doors of the leaf.
+pub(crate) fn ask_to_park(socket: BorrowedFd<'_>, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DOORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if fds.len() > MOST_DOORS || !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    sendmsg(socket.as_fd(), &[IoSlice::new(&[PARK])], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Reads why a parked child did not become its command; nothing when it did, which closed its socket.
+pub(crate) fn failure(socket: BorrowedFd<'_>) -> io::Result<Option<(i32, i32)>> {
+    match answer(socket) {
+        Ok(Err(failed)) => Ok(Some(failed)),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::ECONNRESET) => Ok(None),
+        Ok(Ok(_)) => Err(io::ErrorKind::InvalidData.into()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Reads the zygote's answer: a process id, or the failed step and its error number.
@@ -184,6 +268,7 @@ mod tests {
     fn every_step_has_its_name() {
         assert_eq!(Step::name(Step::Exec as i32), "exec");
         assert_eq!(Step::name(Step::Chdir as i32), "chdir");
+        assert_eq!(Step::name(Step::Group as i32), "group");
         assert_eq!(Step::name(0), "unknown");
     }
 }

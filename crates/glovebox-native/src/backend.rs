@@ -18,7 +18,8 @@ use std::{
 use async_trait::async_trait;
 use glovebox_core::{
     Backend, ChangeRecord, ContentKeeper, Created, Error, ErrorCode, Evidence, Features, Found, GivenFile, GuestStream,
-    Isolation, Layer, LimitKind, LimitsInForce, Result, SandboxId, SandboxSpec, SandboxState, StoreUse, Tier, Usage,
+    Isolation, Layer, LimitKind, LimitsInForce, Result, RunId, SandboxId, SandboxSpec, SandboxState, StoreUse, Tier,
+    Usage, UsageNow,
 };
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::net::UnixStream;
@@ -294,22 +295,33 @@ impl Backend for NativeBackend {
         Ok(created)
     }
 
-    async fn evidence(&self, id: SandboxId) -> Result<Evidence> {
-        let (seen, groups) = {
+    async fn evidence(&self, id: SandboxId, run: Option<RunId>) -> Result<Evidence> {
+        let (seen, groups, living) = {
             let all = self.held();
-            let made = all.get(&id).and_then(|held| held.made.as_ref()).ok_or_else(|| gone(id))?;
+            let held = all.get(&id).ok_or_else(|| gone(id))?;
+            let made = held.made.as_ref().ok_or_else(|| gone(id))?;
             let seen = made.look().map_err(host_io)?;
-            (seen, made.by_groups.memory.then(|| made.group.clone()))
+            (seen, made.by_groups.memory.then(|| made.group.clone()), held.living.is_some())
         };
-        let counted = match groups {
-            Some(name) => self.cgroups()?.named(&name).count(),
-            // Where no group counts, the launcher's watch does.
-            None => match answer(self.order_keeper(id, &Order::Count { id })?).await? {
-                (Answer::Counted(counted), _) => counted,
-                _ => return Err(gone(id)),
-            },
+        // Only the keeper knows which group is that of a run; and where no group counts, the launcher's watch does.
+        let asked = match &groups {
+            Some(_) if !living || run.is_none() => None,
+            _ => Some(answer(self.order_keeper(id, &Order::Count { id, run })?).await),
+        };
+        let counted = match (asked, groups) {
+            (Some(Ok((Answer::Counted(counted), _))), _) => counted,
+            (_, Some(name)) => self.cgroups()?.named(&name).count(),
+            (Some(Err(error)), None) => return Err(error),
+            _ => return Err(gone(id)),
         };
         Ok(evidence(counted, seen))
+    }
+
+    async fn usage(&self, id: SandboxId) -> Result<UsageNow> {
+        match answer(self.order_keeper(id, &Order::Usage { id })?).await? {
+            (Answer::Usage(usage), _) => Ok(usage),
+            _ => Err(gone(id)),
+        }
     }
 
     async fn changes(
@@ -466,8 +478,8 @@ fn evidence(counted: Counted, seen: Look) -> Evidence {
             cpu_ms: counted.cpu_ms,
             memory_peak_bytes: counted.memory_peak,
             processes_peak: counted.processes_peak,
-            read_bytes: seen.read_bytes,
-            written_bytes: seen.written_bytes,
+            read_bytes: counted.storage.map_or(seen.read_bytes, |(read, _)| read),
+            written_bytes: counted.storage.map_or(seen.written_bytes, |(_, written)| written),
         },
         memory_kills: counted.memory_kills + counted.watcher_kills,
         watched_memory: counted.watcher_kills > 0,

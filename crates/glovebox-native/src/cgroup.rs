@@ -11,6 +11,7 @@
 //! rights, so a process inside needs none.
 
 mod evidence;
+mod leaves;
 mod limits;
 
 use std::{
@@ -23,7 +24,7 @@ use std::{
 use rustix::fs::{Access, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::sys;
+use crate::{living::GROUP_OWNER, sys};
 
 pub(crate) use evidence::{MemoryFiles, storage_bytes};
 pub(crate) use limits::GroupLimits;
@@ -332,6 +333,11 @@ impl Groups {
         self.hierarchies.iter().find(|hierarchy| hierarchy.can_freeze())
     }
 
+    /// Whether they are those of a living sandbox, and may have leaves.
+    fn is_living(&self) -> bool {
+        self.name.split('.').next() == Some(GROUP_OWNER)
+    }
+
     /// The name that all of them share.
     pub(crate) fn name(&self) -> &str {
         &self.name
@@ -352,6 +358,9 @@ impl Groups {
 
     /// The processes of a side, host ids.
     pub(crate) fn processes(&self, side: Side) -> Vec<i32> {
+        if side == Side::Run && self.is_living() {
+            return self.processes_but(None);
+        }
         let first = self.hierarchies.first().map(|h| self.path(h, side).join("cgroup.procs"));
         let text = first.and_then(|path| sys::read_small(path).ok()).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
@@ -362,7 +371,8 @@ impl Groups {
         let table = sys::read_small(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         let group = format!("/{FOLDER}/{}", self.group_name(side));
         let wanted = self.hierarchies.iter().filter(|h| h.has(side)).count();
-        wanted > 0 && table.lines().filter(|line| line.ends_with(&group)).count() == wanted
+        let below = format!("{group}/");
+        wanted > 0 && table.lines().filter(|line| line.ends_with(&group) || line.contains(&below)).count() == wanted
     }
 
     /// Removes groups whose processes have all been ended. The kernel may need a moment to let go of the last one; says
@@ -381,6 +391,9 @@ impl Groups {
     /// Removes the groups. They must be empty; what is not there is not missed.
     fn remove(&self) -> bool {
         let mut all = true;
+        if self.is_living() {
+            self.remove_leaves();
+        }
         for hierarchy in &self.hierarchies {
             for side in [Side::Run, Side::Guest].into_iter().filter(|side| hierarchy.has(*side)) {
                 match fs::remove_dir(self.path(hierarchy, side)) {
@@ -406,9 +419,14 @@ impl Groups {
 
     /// The path of a file of a controller in the commands' group.
     fn file(&self, controller: Controller, one: &str, two: &str) -> Option<PathBuf> {
+        self.file_in("", controller, one, two)
+    }
+
+    /// The same in a group below it.
+    fn file_in(&self, leaf: &str, controller: Controller, one: &str, two: &str) -> Option<PathBuf> {
         let hierarchy = self.hierarchies.iter().find(|h| h.controllers.contains(&controller))?;
         let name = if hierarchy.version == Version::One { one } else { two };
-        Some(self.path(hierarchy, Side::Run).join(name))
+        Some(self.path(hierarchy, Side::Run).join(leaf).join(name))
     }
 }
 

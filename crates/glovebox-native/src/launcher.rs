@@ -15,9 +15,11 @@
 //! groups, takes itself off the register, and ends. When the launcher itself is killed, every guest dies with it by
 //! the kernel's parent-death signal; the groups it leaves are found by the next start through its lock file.
 
+mod disk;
 mod events;
 mod handing;
 mod keeping;
+mod leaves;
 mod live;
 mod making;
 
@@ -64,6 +66,7 @@ const DOOR: u64 = 3;
 const CLIENT: u64 = 4;
 const DISK: u64 = 5;
 const REMOVAL: u64 = 6;
+const LEAVES: u64 = 7;
 const KIND_BITS: u64 = 3;
 
 /// When nothing happens for so long, there is time to make something ahead.
@@ -209,6 +212,7 @@ impl Launcher {
             DOOR => self.let_in(which),
             DISK => self.disk_was_looked_at(which),
             REMOVAL => self.removal_ended(which),
+            LEAVES => self.hear_leaves(which),
             _ => self.hear_client(which),
         }
         Ok(())
@@ -245,7 +249,7 @@ impl Launcher {
             Order::Create { id, plan } => {
                 let (Some(reply), Some(channel)) = (reply, fds.next()) else { return };
                 let groups = self.cgroups.named(&self.owner.group(id));
-                match self.launch(id, &plan, &groups, GuestChannel::Connected(channel)) {
+                match self.launch(id, &plan, &groups, GuestChannel::Connected(channel), None) {
                     Ok((mut live, report, watch)) => {
                         live.pending = Some(Pending { report, reply, watch });
                         self.register(live);
@@ -256,11 +260,12 @@ impl Launcher {
                     }
                 }
             }
-            Order::Count { id } => {
-                let live = self.sandboxes.values().find(|live| live.id == id);
-                let counted = live.map(Live::count).unwrap_or_default();
+            Order::Count { id, run } => {
+                let live = self.sandboxes.values_mut().find(|live| live.id == id);
+                let counted = live.map(|live| live.count_of(run)).unwrap_or_default();
                 let _ = reply.map(|reply| wire::send(reply, &Answer::Counted(counted), &[]));
             }
+            Order::Usage { id } => self.tell_usage(id, reply),
             Order::Destroy { id } => self.destroy(id, reply),
             Order::Tier => drop(reply.map(|reply| wire::send(reply, &Answer::Tier(Tier::Namespaces), &[]))),
             Order::RemoveStore { store } => {
@@ -321,8 +326,9 @@ impl Launcher {
         if wire::send(&pending.reply, &answer, &fds).is_err() {
             // The caller no longer waits; nobody will ever destroy this sandbox but us.
             let id = live.id;
-            self.destroy(id, None);
+            return self.destroy(id, None);
         }
+        self.begin_leaves(number);
     }
 
     fn give_up(&mut self, number: u64, failure: Failure, reply: OwnedFd) {

@@ -1,6 +1,7 @@
 //! Where living sandboxes are found: a folder for each in the runtime folder.
 //!
-//! `RUNTIME/sandboxes/ID/` holds `channel`, the guest's socket; `keeper`, the keeper's; `lock`, which the keeper holds
+//! `RUNTIME/sandboxes/ID/` holds `channel`, the guest's socket; `leaves`, another of the guest's, where the keeper hands out
+//! groups for runs; `keeper`, the keeper's; `lock`, which the keeper holds
 //! while it lives; `live.json`, who the guest is; `used`, whose time of change is when the sandbox was last used. The folder is
 //! closed to other users. All of it is made again when a sandbox starts, and none of it survives a reboot.
 //!
@@ -41,6 +42,8 @@ pub(crate) enum Door {
     Channel,
     /// The keeper's: messages.
     Keeper,
+    /// The guest's, on which the keeper hands out groups for runs: messages.
+    Leaves,
 }
 
 impl Door {
@@ -48,13 +51,14 @@ impl Door {
         match self {
             Door::Channel => "channel",
             Door::Keeper => "keeper",
+            Door::Leaves => "leaves",
         }
     }
 
     fn kind(self) -> SocketType {
         match self {
             Door::Channel => SocketType::STREAM,
-            Door::Keeper => SocketType::SEQPACKET,
+            Door::Keeper | Door::Leaves => SocketType::SEQPACKET,
         }
     }
 }
@@ -161,7 +165,7 @@ impl LivingFolder {
 
     /// Removes the folder. The lock goes last, so that nobody makes it anew while something is left.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        for name in ["live.json.new", "live.json", "channel", "keeper", "used", "lock"] {
+        for name in ["live.json.new", "live.json", "channel", "keeper", "leaves", "used", "lock"] {
             match fs::remove_file(self.path.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -222,6 +226,9 @@ pub(crate) struct LiveRecord {
     pub(crate) guest: Known,
     pub(crate) group: String,
     pub(crate) plan: Plan,
+    /// Whether its runs have groups of their own.
+    #[serde(default)]
+    pub(crate) leaves: bool,
     /// The layers that were found in place, once they were looked at.
     pub(crate) present: Option<Vec<Layer>>,
 }

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use glovebox_core::{Error, ErrorCode, Layer, SandboxId, Tier};
+use glovebox_core::{Error, ErrorCode, Layer, RunId, SandboxId, Tier, UsageNow};
 use serde::{Deserialize, Serialize};
 
 use crate::{cgroup::HeldByGroups, host_facts, standing::NEW_NAMESPACE};
@@ -84,8 +84,13 @@ pub(crate) enum Order {
         id: SandboxId,
         plan: Box<Plan>,
     },
-    /// Asks what was counted so far.
+    /// Asks what was counted so far, of a run alone where that is known.
     Count {
+        id: SandboxId,
+        run: Option<RunId>,
+    },
+    /// Asks what a sandbox uses now.
+    Usage {
         id: SandboxId,
     },
     Destroy {
@@ -141,6 +146,8 @@ pub(crate) enum Answer {
     Destroyed,
     /// It was done.
     Done,
+    /// What a sandbox uses now.
+    Usage(UsageNow),
     /// A limit that is watched was passed.
     Outgrown(Outgrown),
     Failed(Failure),
@@ -163,6 +170,28 @@ pub(crate) struct Counted {
     /// Processes that a watch ended for memory, where no group holds it.
     pub(crate) watcher_kills: u64,
     pub(crate) pids_refused: u64,
+    /// Bytes that were read from storage and written to it, where that is known of one run.
+    pub(crate) storage: Option<(u64, u64)>,
+}
+
+impl Counted {
+    /// Takes each number that is higher in a later count of the same.
+    pub(crate) fn raise_to(&mut self, later: &Counted) {
+        self.cpu_ms = self.cpu_ms.max(later.cpu_ms);
+        self.memory_peak = self.memory_peak.max(later.memory_peak);
+        self.processes_peak = self.processes_peak.max(later.processes_peak);
+        self.memory_kills = self.memory_kills.max(later.memory_kills);
+        self.pids_refused = self.pids_refused.max(later.pids_refused);
+    }
+
+    /// Adds what was counted after it.
+    pub(crate) fn add(&mut self, next: &Counted) {
+        self.cpu_ms += next.cpu_ms;
+        self.memory_peak = self.memory_peak.max(next.memory_peak);
+        self.processes_peak = self.processes_peak.max(next.processes_peak);
+        self.memory_kills += next.memory_kills;
+        self.pids_refused += next.pids_refused;
+    }
 }
 
 /// A step that failed.

@@ -20,6 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use glovebox_core::UsageNow;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{AtFlags, Dir, FileType, Mode, OFlags},
@@ -69,6 +70,13 @@ impl MemoryWatch {
     pub(crate) fn complete(&self, counted: &mut Counted) {
         if let Watched::Processes(seen) = &self.over {
             seen.complete(counted);
+        }
+    }
+
+    /// Adds to what groups say of this moment what is seen of the processes where there are none.
+    pub(crate) fn complete_now(&self, now: &mut UsageNow) {
+        if let Watched::Processes(seen) = &self.over {
+            seen.complete_now(now);
         }
     }
 

@@ -28,7 +28,11 @@ pub(crate) fn stream_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Sends a message.
 pub(crate) fn send(socket: impl AsFd, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let text = serde_json::to_vec(message)?;
+    send_bytes(socket, &serde_json::to_vec(message)?, fds)
+}
+
+/// Sends a message as it is.
+pub(crate) fn send_bytes(socket: impl AsFd, text: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     if text.len() > LONGEST || fds.len() > MOST_DESCRIPTORS {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -37,7 +41,7 @@ pub(crate) fn send(socket: impl AsFd, message: &impl Serialize, fds: &[BorrowedF
     if !fds.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(fds));
     }
-    sendmsg(socket, &[IoSlice::new(&text)], &mut control, SendFlags::NOSIGNAL)?;
+    sendmsg(socket, &[IoSlice::new(text)], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 

@@ -6,10 +6,12 @@
 
 pub mod file;
 mod frame;
+mod leaf;
 mod message;
 mod places;
 
 pub use frame::{Decoder, Frame, FrameError, FrameKind, MAX_PAYLOAD};
+pub use leaf::LeafWord;
 pub use message::{
     ArtifactQuery, Attach, Attached, EndReason, Exited, FileEntry, FileKind, Gap, Resize, Role, RunInfo, Signal,
     StartFailed, StartRun, Started,

@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use glovebox_core::{
     Backend, ChangeRecord, ContentKeeper, Created, Evidence, Features, Found, GivenFile, GuestStream, LimitKind,
-    Result, SandboxId, SandboxSpec, SandboxState,
+    Result, RunId, SandboxId, SandboxSpec, SandboxState, UsageNow,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -115,8 +115,12 @@ impl Backend for Cutting {
         self.backend.ready(id).await
     }
 
-    async fn evidence(&self, id: SandboxId) -> Result<Evidence> {
-        self.backend.evidence(id).await
+    async fn evidence(&self, id: SandboxId, run: Option<RunId>) -> Result<Evidence> {
+        self.backend.evidence(id, run).await
+    }
+
+    async fn usage(&self, id: SandboxId) -> Result<UsageNow> {
+        self.backend.usage(id).await
     }
 
     async fn changes(

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use glovebox_core::{
     Backend, ChangeRecord, ContentKeeper, Created, Evidence, Features, Found, GivenFile, GuestStream, Isolation,
-    LimitKind, LimitsInForce, Result, RunId, SandboxId, SandboxSpec,
+    LimitKind, LimitsInForce, Result, RunId, SandboxId, SandboxSpec, UsageNow,
 };
 use glovebox_proto::{Frame, FrameKind, RunInfo, Started, path};
 use h2::{RecvStream, SendStream, server::SendResponse};
@@ -91,8 +91,12 @@ impl Backend for Liar {
         Ok(Created { isolation: Isolation::default(), limits: LimitsInForce::default(), places: Vec::new() })
     }
 
-    async fn evidence(&self, _id: SandboxId) -> Result<Evidence> {
+    async fn evidence(&self, _id: SandboxId, _run: Option<RunId>) -> Result<Evidence> {
         Ok(Evidence::unknown())
+    }
+
+    async fn usage(&self, _id: SandboxId) -> Result<UsageNow> {
+        Ok(UsageNow::default())
     }
 
     async fn changes(

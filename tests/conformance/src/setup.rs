@@ -8,7 +8,7 @@ use glovebox_core::{
     User, Workspace, WorkspaceMode, parse_cpus, parse_duration, parse_size,
 };
 use glovebox_engine::{
-    Capture, Compile, FileContent, InputFile, Run, RunRequest, Sandbox, Stdin, TerminalSize, Toolchains,
+    Capture, Compile, FileContent, InputFile, NewSandbox, Run, RunRequest, Sandbox, Stdin, TerminalSize, Toolchains,
 };
 use tokio::sync::mpsc;
 
@@ -244,6 +244,13 @@ impl<'a> Setup<'a> {
     pub(crate) async fn create(self) -> Sandbox {
         let world = self.world;
         world.engine().create(self.with_probe().spec).await.expect("the sandbox can be made")
+    }
+
+    /// Makes a sandbox that stays when all of this is gone, with the probe in it.
+    pub(crate) async fn create_living(self) -> Sandbox {
+        let world = self.world;
+        let new = NewSandbox { spec: self.with_probe().spec, ..NewSandbox::default() };
+        world.engine().create_living(new).await.expect("the sandbox can be made")
     }
 
     /// Runs a program and waits for its end.

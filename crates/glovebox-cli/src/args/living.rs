@@ -99,3 +99,14 @@ pub(crate) struct DestroyArgs {
     #[arg(value_name = "ID", num_args = 1.., required = true)]
     pub(crate) ids: Vec<String>,
 }
+
+/// Flags of `usage`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct UsageArgs {
+    /// The sandbox: its id, the beginning of its id, or its name
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    /// Go on, a line every second, until the sandbox ends
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+}

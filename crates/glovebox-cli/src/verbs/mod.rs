@@ -15,6 +15,7 @@ pub(crate) mod man;
 pub(crate) mod prove;
 pub(crate) mod run;
 pub(crate) mod runs;
+pub(crate) mod usage;
 
 use std::path::PathBuf;
 

@@ -194,6 +194,12 @@ fn a_sandbox_whose_keeper_was_killed_goes_on_with_another() {
     bench.call(["attach", &run]).expect(0, "through\n");
     let second = living.keeper().expect("somebody else keeps it");
     assert_ne!(first, second);
+    // Runs have groups of their own again.
+    let large = living.exec(&["--json", "--", "python3", "-c", "x = 'a' * (80 << 20)"]).document();
+    let small = living.exec(&["--json", "--", "true"]).document();
+    let peak = |document: &serde_json::Value| document["usage"]["memory_peak_bytes"].as_u64().expect("a number");
+    assert!(peak(&large) > 80 << 20, "{large}");
+    assert!(peak(&small) < 20 << 20, "{small}");
     bench.call(["destroy", &living.id]).expect(0, "");
 }
 
@@ -327,4 +333,38 @@ fn gc_removes_what_is_left_of_a_sandbox_that_was_being_made() {
     let called = bench.call(["gc"]);
     assert!(called.text().contains("what was left of sb_01M7FE576ZEJG8DCHBPZN0JTGH"), "{called:?}");
     assert!(!half.exists());
+}
+
+#[test]
+fn what_a_sandbox_uses_is_told_once_or_line_by_line_until_it_ends() {
+    let bench = Bench::new();
+    let living = Living::new(&bench, &[]);
+    living.exec(&["--", "dd", "if=/dev/zero", "of=file", "bs=1M", "count=4", "status=none"]).expect(0, "");
+    let plain = bench.call(["usage", &living.id]);
+    assert_eq!(plain.code, 0, "{plain:?}");
+    assert!(plain.text().starts_with("CPU "), "{plain:?}");
+    assert_eq!(plain.text().lines().count(), 2, "{plain:?}");
+    let usage = bench.call(["usage", "--json", &living.id]).document();
+    let names: Vec<&String> = usage.as_object().expect("an object").keys().collect();
+    for name in
+        ["cpu_ms", "memory_bytes", "memory_peak_bytes", "processes", "read_bytes", "written_bytes", "disk_bytes"]
+    {
+        assert!(usage[name].is_number(), "{name}: {usage}");
+    }
+    assert_eq!(names.len(), 7, "{usage}");
+    assert!(usage["disk_bytes"].as_u64() >= Some(4 << 20), "{usage}");
+    assert_eq!(usage["processes"], 0, "{usage}");
+    let follow = bench.glovebox(["usage", "--follow", "--json", &living.id]).stdout(Stdio::piped()).spawn();
+    let mut follow = follow.expect("it starts");
+    let mut lines = BufReader::new(follow.stdout.take().expect("its output")).lines();
+    for _ in 0..2 {
+        let line = lines.next().expect("a line").expect("it can be read");
+        let usage: serde_json::Value = serde_json::from_str(&line).expect("each line is an object");
+        assert!(usage["memory_bytes"].is_number(), "{usage}");
+    }
+    bench.call(["stop", &living.id]).expect(0, "");
+    assert!(follow.wait().expect("it ends").success());
+    let stopped = bench.call(["usage", &living.id]);
+    assert_eq!(stopped.code, 125, "{stopped:?}");
+    assert!(stopped.stderr.contains("is stopped"), "{stopped:?}");
 }

@@ -15,6 +15,11 @@ impl NativeBackend {
         let namespaces = self.tier().await? == Tier::Namespaces;
         let is_root = Standing::is_root();
         let uid = rustix::process::geteuid();
+        let standing = match SubIds::of_caller() {
+            _ if is_root => Standing::Root,
+            Some(_) => Standing::SubIds,
+            None => Standing::OneId,
+        };
         Ok(Features {
             namespaces,
             cgroup_limits: namespaces && self.cgroups()?.is_complete(),
@@ -28,8 +33,7 @@ impl NativeBackend {
             watched_memory: !namespaces || !self.cgroups()?.held().memory,
             idmapped_mounts: namespaces && is_root,
             separate_guest: if namespaces { is_root || SubIds::of_caller().is_some() } else { uid.is_root() },
-            // Comes with groups for each run.
-            run_groups: false,
+            run_groups: namespaces && self.cgroups()?.has_leaves(standing),
             living: namespaces,
             pause: namespaces && self.cgroups()?.can_freeze(),
         })

@@ -8,8 +8,16 @@ use crate::{plan::Counted, sys};
 impl Groups {
     /// Reads the counters. One that the kernel does not have reads as zero.
     pub(crate) fn count(&self) -> Counted {
+        let counted = self.count_in("");
+        // The zygote is one of the group's processes but none of the program's; so is the child that waits for the next run.
+        let ours = if self.is_living() && !self.leaf_numbers().is_empty() { 2 } else { 1 };
+        Counted { processes_peak: counted.processes_peak.saturating_sub(ours), ..counted }
+    }
+
+    /// Reads the counters of a group below it.
+    pub(super) fn count_in(&self, leaf: &str) -> Counted {
         let text = |controller, one: &str, two: &str| {
-            self.file(controller, one, two).and_then(|path| sys::read_small(path).ok()).unwrap_or_default()
+            self.file_in(leaf, controller, one, two).and_then(|path| sys::read_small(path).ok()).unwrap_or_default()
         };
         let number = |controller, one: &str, two: &str| text(controller, one, two).trim().parse::<u64>().unwrap_or(0);
         let cpu = match self.file(Controller::CpuAccount, "cpuacct.usage", "cpu.stat") {
@@ -19,12 +27,24 @@ impl Groups {
         Counted {
             cpu_ms: cpu,
             memory_peak: number(Controller::Memory, "memory.max_usage_in_bytes", "memory.peak"),
-            // The zygote is one of the group's processes but none of the program's.
-            processes_peak: number(Controller::Pids, "pids.peak", "pids.peak").saturating_sub(1),
+            processes_peak: number(Controller::Pids, "pids.peak", "pids.peak"),
             memory_kills: keyed(&text(Controller::Memory, "memory.oom_control", "memory.events"), "oom_kill"),
             watcher_kills: 0,
             pids_refused: keyed(&text(Controller::Pids, "pids.events", "pids.events"), "max"),
+            storage: None,
         }
+    }
+
+    /// Memory that the commands use now, without cache of files on disk.
+    pub(crate) fn memory_in_use(&self) -> u64 {
+        let Some(files) = self.memory_files() else { return 0 };
+        files.usage().unwrap_or(0).saturating_sub(files.cache().unwrap_or(0))
+    }
+
+    /// Processes and threads on the commands' side now, the zygote among them.
+    pub(crate) fn process_count(&self) -> u64 {
+        let file = self.file(Controller::Pids, "pids.current", "pids.current");
+        file.and_then(|path| sys::read_small(path).ok()?.trim().parse().ok()).unwrap_or(0)
     }
 
     /// What a watch over the memory of the commands needs.

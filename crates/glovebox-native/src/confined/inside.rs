@@ -103,7 +103,7 @@ fn set_up(inside: Inside, launcher: RawFd) -> Result<(Server, GuestSockets), Fai
     step("install the filter", sys::install_filter(&inside.filter))?;
     let ground = Ground { places: inside.folder.places(), members: Members::Marked(inside.mark) };
     let channel = GuestChannel::Connected(inside.channel);
-    Ok((server, GuestSockets { channel, zygote, zygote_pid, ground }))
+    Ok((server, GuestSockets { channel, zygote, zygote_pid, ground, leaves: None }))
 }
 
 /// Copies the workspace in, where an overlay would be mounted over it.

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use glovebox_core::{Layer, SandboxId, Tier};
+use glovebox_core::{Layer, SandboxId, Tier, UsageNow};
 use libc::sock_filter;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -222,13 +222,17 @@ impl Confined {
                     Err((failure, reply)) => return drop(wire::send(reply, &Answer::Failed(failure), &[])),
                 }
             }
-            Order::Count { id } => Answer::Counted(self.live(id).map(|live| live.count()).unwrap_or_default()),
+            Order::Count { id, .. } => Answer::Counted(self.live(id).map(|live| live.count()).unwrap_or_default()),
             Order::Destroy { id } => {
                 if let Some(counted) = self.destroy(id) {
                     let _ = wire::send(&reply, &Answer::Counted(counted), &[]);
                 }
                 Answer::Destroyed
             }
+            Order::Usage { id } => match self.live(id) {
+                Some(live) => Answer::Usage(live.usage()),
+                None => Answer::Failed(self.refusal.clone()),
+            },
             Order::Tier => Answer::Tier(Tier::Landlock),
             // Everything of living sandboxes, of which there are none.
             _ => Answer::Failed(self.refusal.clone()),
@@ -428,6 +432,20 @@ impl Live {
         let mut counted = Counted::default();
         self.memory.complete(&mut counted);
         counted
+    }
+
+    /// What is used now.
+    fn usage(&self) -> UsageNow {
+        let counted = self.count();
+        let files = self.store.try_clone().ok().and_then(|store| watch::total(&[store]));
+        let mut now = UsageNow {
+            cpu_ms: counted.cpu_ms,
+            memory_peak_bytes: counted.memory_peak,
+            disk_bytes: files.map(|files| files.bytes),
+            ..UsageNow::default()
+        };
+        self.memory.complete_now(&mut now);
+        now
     }
 
     /// Ends every process, and removes the files.

@@ -57,6 +57,8 @@ pub(crate) struct Inside {
     pub(crate) launcher: OwnedFd,
     /// To the host, once it serves.
     pub(crate) channel: GuestChannel,
+    /// Where the keeper connects to hand out groups for runs.
+    pub(crate) leaves: Option<OwnedFd>,
     /// Brings the zygote the descriptors by which it joins the commands' groups.
     pub(crate) doors: OwnedFd,
     pub(crate) plan: Plan,
@@ -88,10 +90,11 @@ pub(crate) fn main(inside: Inside) -> ! {
 }
 
 fn set_up(inside: Inside) -> Result<(Server, GuestSockets), Failure> {
-    let Inside { launcher, channel, doors, plan, filter, proc_masks, standing, held, cpus } = inside;
+    let Inside { launcher, channel, leaves, doors, plan, filter, proc_masks, standing, held, cpus } = inside;
     // Nothing of the launcher's is kept open, so that each side sees when the other is gone; and a launcher that dies
     // takes the guest along from the first moment.
-    let mut keep = [launcher.as_raw_fd(), raw(&channel), doors.as_raw_fd()];
+    let mut keep = vec![launcher.as_raw_fd(), raw(&channel), doors.as_raw_fd()];
+    keep.extend(leaves.as_ref().map(AsRawFd::as_raw_fd));
     keep.sort_unstable();
     step("close the launcher's descriptors", sys::close_all_but(&keep))?;
     step("die with the launcher", sys::die_with_parent())?;
@@ -100,7 +103,10 @@ fn set_up(inside: Inside) -> Result<(Server, GuestSockets), Failure> {
     sys::set_name("glovebox-guest");
     let zygote = step(
         "start the zygote",
-        zygote::start(&Terms { plan: &plan, filter: &filter, standing, held, cpus: &cpus }, doors),
+        zygote::start(
+            &Terms { plan: &plan, filter: &filter, standing, held, cpus: &cpus, has_leaf: leaves.is_some() },
+            doors,
+        ),
     )?;
     let trees = step("receive the mounts", receive_mounts(&launcher))?;
     sys::allow_all_cpus(&cpus);
@@ -125,7 +131,7 @@ fn set_up(inside: Inside) -> Result<(Server, GuestSockets), Failure> {
     privileges::drop_for_guest(&plan)?;
     step("install the filter", sys::install_filter(&filter))?;
     let zygote_pid = zygote.pid;
-    Ok((server, GuestSockets { channel, zygote: zygote.socket, zygote_pid, ground: Ground::default() }))
+    Ok((server, GuestSockets { channel, zygote: zygote.socket, zygote_pid, ground: Ground::default(), leaves }))
 }
 
 pub(crate) fn raw(channel: &GuestChannel) -> RawFd {

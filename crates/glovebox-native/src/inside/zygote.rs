@@ -40,6 +40,8 @@ pub(super) struct Terms<'a> {
     pub(super) standing: Standing,
     pub(super) held: HeldByGroups,
     pub(super) cpus: &'a CpuSet,
+    /// Whether it has a leaf of its own below the commands' group.
+    pub(super) has_leaf: bool,
 }
 
 /// The guest's handle on the zygote.
@@ -92,7 +94,7 @@ fn identity(terms: &Terms<'_>) -> Identity {
 }
 
 fn set_up(socket: RawFd, terms: &Terms<'_>, doors: OwnedFd) -> Result<(), Failure> {
-    let Terms { plan, filter, standing, held, cpus } = *terms;
+    let Terms { plan, filter, standing, held, cpus, has_leaf } = *terms;
     let owned = std::mem::ManuallyDrop::new(sys::adopt(socket));
     sys::set_name("glovebox-zygote");
     let mut keep = [socket, doors.as_raw_fd()];
@@ -101,9 +103,12 @@ fn set_up(socket: RawFd, terms: &Terms<'_>, doors: OwnedFd) -> Result<(), Failur
     step("empty the bounding set", privileges::empty_bounding_set())?;
     // The groups are made after the id maps are written.
     let groups = step("wait for the groups", receive_doors(&doors))?;
-    drop(doors);
     step("join the commands' groups", join_groups(groups))?;
     step("hide the groups' paths", sys::unshare(libc::CLONE_NEWCGROUP))?;
+    if has_leaf {
+        step("join the zygote's group", receive_doors(&doors).and_then(join_groups))?;
+    }
+    drop(doors);
     // A process that has changed its id may no longer look at all of itself.
     let own = (standing != Standing::Root).then(checks::own_view);
     step("become root inside", privileges::become_root(standing))?;

@@ -22,12 +22,16 @@ pub(super) fn hand_over(
     trees: &[Tree],
     groups: &Groups,
     limits: &GroupLimits,
+    has_leaves: bool,
 ) -> Result<(), Failure> {
     let hand = || {
         step("hand over the mounts", send_mounts(report, trees))?;
         step("make the control groups", groups.make(limits))?;
-        step("open the groups", send_doors(doors, groups, Side::Run))?;
-        step("open the groups", send_doors(report, groups, Side::Guest))
+        step("open the groups", groups.doors(Side::Run).and_then(|run| send_doors(doors, &run)))?;
+        if has_leaves {
+            step("open the zygote's group", groups.make_zygote_leaf().and_then(|leaf| send_doors(doors, &leaf)))?;
+        }
+        step("open the groups", groups.doors(Side::Guest).and_then(|guest| send_doors(report, &guest)))
     };
     hand().map_err(|failure| match failure.errno {
         libc::EPIPE => last_words(report).unwrap_or(failure),
@@ -46,8 +50,7 @@ fn last_words(report: &OwnedFd) -> Option<Failure> {
 }
 
 /// Sends a process the descriptors by which it joins its groups.
-fn send_doors(sender: &OwnedFd, groups: &Groups, side: Side) -> io::Result<()> {
-    let doors = groups.doors(side)?;
+fn send_doors(sender: &OwnedFd, doors: &[OwnedFd]) -> io::Result<()> {
     let fds: Vec<_> = doors.iter().map(AsFd::as_fd).collect();
     wire::send(sender, &(), &fds)
 }

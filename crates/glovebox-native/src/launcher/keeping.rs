@@ -11,7 +11,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     path::Path,
     time::{Duration, Instant, SystemTime},
 };
@@ -27,7 +27,9 @@ use rustix::{
 
 use super::{
     CLIENT, DISK, KIND_BITS, Launcher, REMOVAL,
-    live::{Live, Pending, end, end_commands},
+    disk::Disk,
+    leaves::Leaves,
+    live::{Live, Pending, end},
     making::watch_memory,
     watch_for,
 };
@@ -35,15 +37,12 @@ use crate::{
     checks,
     living::{Door, GROUP_OWNER, Known, LiveRecord, LivingFolder},
     mounts::Mapped,
-    plan::{Answer, Failure, Order, Outgrown, Plan, step},
+    plan::{Answer, Failure, Order, Plan, step},
     store,
-    sys::{self, Forked, KillOnDrop},
-    watch::{self, Size},
+    sys::{self, Forked},
     wire,
 };
 
-/// How long a keeper rests between two looks at the disk while something runs.
-const DISK_REST: Duration = Duration::from_millis(250);
 /// How often a keeper looks whether something still runs that nobody follows.
 const BUSY_REST: Duration = Duration::from_secs(2);
 /// A keeper looks at its sandboxes at least so often.
@@ -53,21 +52,23 @@ const MOST_CLIENTS: usize = 512;
 
 /// Somebody who speaks with the keeper, or waits for a word of it.
 pub(super) struct Client {
-    socket: OwnedFd,
+    pub(super) socket: OwnedFd,
     /// The number of the sandbox of which it waits to hear that the disk limit is passed.
-    waits_for: Option<u64>,
+    pub(super) waits_for: Option<u64>,
 }
 
 /// What a keeper holds of a living sandbox, besides what every launcher holds.
 pub(super) struct Kept {
-    folder: LivingFolder,
+    pub(super) folder: LivingFolder,
     _lock: OwnedFd,
     door: OwnedFd,
-    record: LiveRecord,
+    pub(super) record: LiveRecord,
+    /// The groups of its runs, while the guest takes them.
+    pub(super) leaves: Option<Leaves>,
     ended: Option<EndReason>,
-    disk: Disk,
+    pub(super) disk: Disk,
     /// When to look at its life and its disk again.
-    due: Instant,
+    pub(super) due: Instant,
 }
 
 impl Kept {
@@ -127,67 +128,6 @@ fn now_ms() -> i64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
 }
 
-/// The watch over the disk of one living sandbox.
-struct Disk {
-    /// The store, and the folders of the host that can be written in place.
-    places: Vec<OwnedFd>,
-    most: Size,
-    last: Option<Size>,
-    looking: Option<(OwnedFd, KillOnDrop)>,
-    next: Option<Instant>,
-}
-
-impl Disk {
-    fn of(plan: &Plan, store: &OwnedFd) -> io::Result<Self> {
-        let mut places = watch::open_written(plan)?;
-        // What lies in folders of the host from before does not count.
-        let before = watch::total(&places).unwrap_or_default();
-        places.push(store.try_clone()?);
-        let most =
-            Size { bytes: before.bytes.saturating_add(plan.disk), entries: before.entries.saturating_add(plan.inodes) };
-        Ok(Disk { places, most, last: None, looking: None, next: None })
-    }
-
-    /// Has a child add up what is there, so that the keeper can go on meanwhile.
-    fn begin_look(&mut self) -> io::Result<&OwnedFd> {
-        let (told, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        match sys::fork_with(0)? {
-            Forked::Child => {
-                sys::set_name("glovebox-watch");
-                let mut keep: Vec<_> = self.places.iter().chain([&tell]).map(AsRawFd::as_raw_fd).collect();
-                keep.sort_unstable();
-                if sys::die_with_parent().and_then(|()| sys::close_all_but(&keep)).is_ok() {
-                    // A tree that is too much to look at is too much.
-                    let size = watch::total(&self.places).unwrap_or(Size { bytes: u64::MAX, entries: u64::MAX });
-                    let said = [size.bytes.to_le_bytes(), size.entries.to_le_bytes()].concat();
-                    let _ = rustix::io::write(&tell, &said);
-                }
-                sys::exit_now(0)
-            }
-            Forked::Parent { pidfd, .. } => Ok(&self.looking.insert((told, KillOnDrop::new(pidfd))).0),
-        }
-    }
-
-    /// Hears what the child found. Says what there is too much of, if it also grew: whoever makes room is let.
-    fn end_look(&mut self) -> Option<Outgrown> {
-        let (told, child) = self.looking.take()?;
-        let mut said = [0; 16];
-        let heard = rustix::io::read(&told, &mut said[..]) == Ok(said.len());
-        drop(child.keep());
-        self.next = Some(Instant::now() + DISK_REST);
-        if !heard {
-            return None;
-        }
-        let number = |at: usize| u64::from_le_bytes(said[at..at + 8].try_into().expect("eight bytes"));
-        let now = Size { bytes: number(0), entries: number(8) };
-        let last = self.last.replace(now).unwrap_or_default();
-        if now.bytes > self.most.bytes && now.bytes >= last.bytes {
-            return Some(Outgrown::Bytes);
-        }
-        (now.entries > self.most.entries && now.entries >= last.entries).then_some(Outgrown::Files)
-    }
-}
-
 impl Launcher {
     /// Begins to make a living sandbox.
     pub(super) fn create_living(&mut self, id: SandboxId, plan: &Plan, reply: OwnedFd) {
@@ -196,9 +136,18 @@ impl Launcher {
         let made = step("make the folder of the sandbox", folder.make()).and_then(|lock| {
             let channel = step("listen for the host", folder.listen(Door::Channel))?;
             let door = step("listen for commands", folder.listen(Door::Keeper))?;
-            let (live, report, _) = self.launch(id, plan, &groups, GuestChannel::Listening(channel))?;
+            let has_leaves = self.cgroups.has_leaves(self.standing);
+            let leaves = has_leaves.then(|| step("listen for groups", folder.listen(Door::Leaves))).transpose()?;
+            let (live, report, _) = self.launch(id, plan, &groups, GuestChannel::Listening(channel), leaves)?;
             // The guest still dies with this process; who it is must be known before it no longer does.
-            let kept = keep(&folder, plan, &live, lock, door, groups.name());
+            let record = step("know the guest", Known::of(live.pid)).map(|guest| LiveRecord {
+                guest,
+                group: groups.name().to_owned(),
+                plan: plan.clone(),
+                leaves: has_leaves,
+                present: None,
+            });
+            let kept = record.and_then(|record| keep(&folder, record, &live, lock, door));
             kept.map(|kept| (live, kept, report))
         });
         match made {
@@ -232,7 +181,7 @@ impl Launcher {
         let _ = wire::send(reply, &answer, &[]);
     }
 
-    fn find_living(&mut self, id: SandboxId) -> Option<(u64, &mut Live)> {
+    pub(super) fn find_living(&mut self, id: SandboxId) -> Option<(u64, &mut Live)> {
         let found = self.sandboxes.iter_mut().find(|(_, live)| live.id == id && live.living.is_some() && !live.exited);
         found.map(|(number, live)| (*number, live))
     }
@@ -287,10 +236,21 @@ impl Launcher {
             ending: Vec::new(),
             zygote: None,
             destroy: false,
-            living: Some(Kept { folder, _lock: lock, door, record, ended: None, disk, due: Instant::now() }),
+            living: Some(Kept {
+                folder,
+                _lock: lock,
+                door,
+                record,
+                leaves: None,
+                ended: None,
+                disk,
+                due: Instant::now(),
+            }),
         };
         live.zygote = zygote.and_then(|zygote| super::handle_on(zygote, &live));
+        let number = self.next;
         self.register(live);
+        self.begin_leaves(number);
         Ok(())
     }
 
@@ -317,7 +277,7 @@ impl Launcher {
         }
     }
 
-    fn add_client(&mut self, client: Client) {
+    pub(super) fn add_client(&mut self, client: Client) {
         if self.clients.len() >= MOST_CLIENTS {
             return;
         }
@@ -369,19 +329,6 @@ impl Launcher {
         }
     }
 
-    /// Somebody follows a run in a sandbox, and wants to know when the disk limit is passed.
-    fn wait_for_disk(&mut self, id: SandboxId, reply: OwnedFd) {
-        let Some((number, live)) = self.find_living(id) else { return };
-        if let Some(memory) = &mut live.memory {
-            memory.wake();
-        }
-        if let Some(kept) = &mut live.living {
-            kept.disk.next.get_or_insert_with(Instant::now);
-            kept.due = Instant::now();
-        }
-        self.add_client(Client { socket: reply, waits_for: Some(number) });
-    }
-
     /// Looks at lifetimes and disks whose time has come. Says how long it is until the next one's.
     pub(super) fn look_at_lives(&mut self) -> Option<Duration> {
         let mut soonest: Option<Duration> = None;
@@ -429,41 +376,15 @@ impl Launcher {
         }
         soonest
     }
-
-    /// A look at the disk of a sandbox is done.
-    pub(super) fn disk_was_looked_at(&mut self, number: u64) {
-        let Some(live) = self.sandboxes.get_mut(&number) else { return };
-        let Some(kept) = &mut live.living else { return };
-        if let Some((told, _)) = &kept.disk.looking {
-            let _ = epoll::delete(&self.events, told);
-        }
-        kept.due = Instant::now();
-        let Some(outgrown) = kept.disk.end_look() else { return };
-        let mut told = false;
-        for client in self.clients.values().filter(|client| client.waits_for == Some(number)) {
-            told |= wire::send(&client.socket, &Answer::Outgrown(outgrown), &[]).is_ok();
-        }
-        if !told {
-            end_commands(live);
-        }
-    }
 }
 
 /// Begins to keep a sandbox that is being made.
-fn keep(
-    folder: &LivingFolder,
-    plan: &Plan,
-    live: &Live,
-    lock: OwnedFd,
-    door: OwnedFd,
-    group: &str,
-) -> Result<Kept, Failure> {
+fn keep(folder: &LivingFolder, record: LiveRecord, live: &Live, lock: OwnedFd, door: OwnedFd) -> Result<Kept, Failure> {
     let kept = || -> io::Result<Kept> {
-        let record =
-            LiveRecord { guest: Known::of(live.pid)?, group: group.to_owned(), plan: plan.clone(), present: None };
         folder.write(&record)?;
-        let disk = Disk::of(plan, &live.store)?;
-        Ok(Kept { folder: folder.clone(), _lock: lock, door, record, ended: None, disk, due: Instant::now() })
+        let disk = Disk::of(&record.plan, &live.store)?;
+        let (folder, due) = (folder.clone(), Instant::now());
+        Ok(Kept { folder, _lock: lock, door, record, leaves: None, ended: None, disk, due })
     };
     step("write down who the guest is", kept()).inspect_err(|_| {
         end(live);
@@ -471,6 +392,6 @@ fn keep(
     })
 }
 
-fn not_kept() -> Failure {
+pub(super) fn not_kept() -> Failure {
     Failure { step: "find the sandbox".into(), errno: libc::ESRCH }
 }

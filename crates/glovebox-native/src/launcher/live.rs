@@ -2,12 +2,12 @@
 
 use std::os::fd::OwnedFd;
 
-use glovebox_core::SandboxId;
+use glovebox_core::{RunId, SandboxId, UsageNow};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::keeping::Kept;
+use super::{Launcher, keeping::Kept};
 use crate::{
-    cgroup::{Groups, Side},
+    cgroup::{Groups, Side, storage_bytes},
     checks::{self, Settings},
     mounts::Mapped,
     plan::Counted,
@@ -59,9 +59,47 @@ impl Live {
         counted
     }
 
+    /// What was counted so far of one run, or of all where no run is told apart.
+    pub(super) fn count_of(&mut self, run: Option<RunId>) -> Counted {
+        run.and_then(|run| Launcher::count_run(self, run)).unwrap_or_else(|| self.count())
+    }
+
+    /// The leaf in which a child waits for the next run.
+    fn spare(&self) -> Option<u64> {
+        self.living.as_ref()?.leaves.as_ref()?.spare
+    }
+
+    /// What is used now. Of the files only the backend's face knows.
+    pub(super) fn usage(&self) -> UsageNow {
+        let counted = self.count();
+        let guest = self.pid.as_raw_nonzero().get();
+        let commands = self.commands();
+        let storage = commands
+            .iter()
+            .map(|pid| storage_bytes(*pid))
+            .fold(storage_bytes(guest), |sum, one| (sum.0.saturating_add(one.0), sum.1.saturating_add(one.1)));
+        let mut now = UsageNow {
+            cpu_ms: counted.cpu_ms,
+            memory_bytes: self.groups.memory_in_use(),
+            memory_peak_bytes: counted.memory_peak,
+            // The zygote is one of the processes but none of the program's; so is the child that waits for the next run.
+            processes: self.groups.process_count().saturating_sub(1 + u64::from(self.spare().is_some())),
+            read_bytes: storage.0,
+            written_bytes: storage.1,
+            disk_bytes: None,
+        };
+        if let Some(memory) = &self.memory {
+            memory.complete_now(&mut now);
+        }
+        now
+    }
+
     /// The processes of the commands' side, the zygote among them; host ids.
     fn commands(&self) -> Vec<i32> {
-        let in_group = self.groups.processes(Side::Run);
+        let in_group = match self.spare() {
+            Some(spare) => self.groups.processes_but(Some(spare)),
+            None => self.groups.processes(Side::Run),
+        };
         if !in_group.is_empty() {
             return in_group;
         }

@@ -29,15 +29,18 @@ impl Launcher {
         plan: &Plan,
         groups: &Groups,
         channel: GuestChannel,
+        leaves: Option<OwnedFd>,
     ) -> Result<(Live, OwnedFd, Option<OwnedFd>), Failure> {
         let ids = SandboxIds::new(self.standing, id, plan);
         let (report, guest_report) = step("make sockets", wire::message_pair())?;
         let (door_sender, doors) = step("make sockets", wire::message_pair())?;
         let forked = step("fork the guest", self.fork_into_network(plan, &ids))?;
+        let has_leaves = leaves.is_some();
         let (pid, process) = match forked {
             Forked::Child => inside::main(Inside {
                 launcher: guest_report,
                 channel,
+                leaves,
                 doors,
                 plan: plan.clone(),
                 filter: std::mem::take(&mut self.filter),
@@ -54,7 +57,7 @@ impl Launcher {
         if !self.skeletons.is_busy() {
             sys::send_elsewhere(pid);
         }
-        drop((guest_report, doors, channel));
+        drop((guest_report, doors, channel, leaves));
         let (users, user_groups) = ids.maps();
         step("write the id maps", idmap::write_maps(pid, &users, &user_groups))?;
         let (trees, mapped, store) = self.make_trees(plan, &ids, pid)?;
@@ -67,8 +70,10 @@ impl Launcher {
         let watching = watched.then(|| step("watch the disk", watch::start_disk_watch(plan))).transpose()?;
         let (watch, disk_watch) = watching.unzip();
         sys::send_elsewhere(pid);
-        let limits = GroupLimits::new(plan.group_memory(), plan.store_memory(), plan.pids, plan.cpus);
-        hand_over(&report, &door_sender, &trees, groups, &limits)?;
+        // With leaves, a child waits for the next run; it is no process of the program's.
+        let pids = plan.pids + u64::from(has_leaves);
+        let limits = GroupLimits::new(plan.group_memory(), plan.store_memory(), pids, plan.cpus);
+        hand_over(&report, &door_sender, &trees, groups, &limits, has_leaves)?;
         let live = Live {
             id,
             pid,

@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use glovebox_core::UsageNow;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::{checks, plan::Counted, sys};
@@ -40,6 +41,20 @@ impl Processes {
         counted.processes_peak = counted.processes_peak.max(self.processes_peak);
         if counted.cpu_ms == 0.0 {
             counted.cpu_ms = cpu_of_reaped(self.guest);
+        }
+    }
+
+    /// Adds what the processes have at this moment.
+    pub(super) fn complete_now(&self, now: &mut UsageNow) {
+        let found = self.all();
+        let held: Vec<Held> = found.iter().filter_map(|pid| Held::by(*pid)).collect();
+        now.memory_bytes = held.iter().map(|held| held.own + held.shared).sum();
+        now.memory_peak_bytes = now.memory_peak_bytes.max(now.memory_bytes);
+        // The zygote is among them, and none of the program's.
+        now.processes = held.iter().map(|held| held.threads).sum::<u64>().saturating_sub(1);
+        // What groups counted is there already, where there is such a group.
+        if now.cpu_ms == cpu_of_reaped(self.guest) {
+            now.cpu_ms += found.iter().map(|pid| cpu_of(*pid)).sum::<f64>();
         }
     }
 
@@ -157,10 +172,21 @@ const TICKS_PER_SECOND: f64 = 100.0;
 
 /// CPU time of all processes that one has waited for, milliseconds.
 fn cpu_of_reaped(guest: Pid) -> f64 {
-    let stat = sys::read_small(format!("/proc/{}/stat", guest.as_raw_nonzero())).unwrap_or_default();
+    // Fields 16 and 17 of proc(5).
+    cpu_fields(guest.as_raw_nonzero().get(), 16, 2)
+}
+
+/// CPU time of a process and of all that it has waited for, milliseconds.
+fn cpu_of(pid: i32) -> f64 {
+    cpu_fields(pid, 14, 4)
+}
+
+/// The sum of fields of proc(5) that hold CPU time, milliseconds.
+fn cpu_fields(pid: i32, first: usize, count: usize) -> f64 {
+    let stat = sys::read_small(format!("/proc/{pid}/stat")).unwrap_or_default();
     let Some((_, fields)) = stat.rsplit_once(") ") else { return 0.0 };
-    // Fields 16 and 17 of proc(5); the field after the name is the third.
-    let ticks: u64 = fields.split(' ').skip(13).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    // The field after the name is the third.
+    let ticks: u64 = fields.split(' ').skip(first - 3).take(count).filter_map(|field| field.parse::<u64>().ok()).sum();
     ticks as f64 * 1000.0 / TICKS_PER_SECOND
 }
 

@@ -80,7 +80,7 @@ async fn nothing_of_a_run_that_timed_out_is_left_in_a_living_sandbox(w: World) {
 }
 
 async fn a_daemon_of_a_run_that_timed_out_is_ended_beside_another_run(w: World) {
-    let sandbox = w.sandbox().create().await;
+    let sandbox = w.sandbox().create_living().await;
     let other = w.sandbox().inside(&sandbox).start(["sleep", "60"]).await;
     let setup = w.sandbox().inside(&sandbox).timeout("300ms").grace("100ms");
     let run = setup.sh("/probe/bin daemon; exec sleep 60").await;

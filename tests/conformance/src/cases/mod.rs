@@ -30,10 +30,12 @@ mod of_namespaces;
 mod ordinary;
 mod outcomes;
 mod refusals;
+mod run_groups;
 mod runs;
 mod secrets;
 mod substitutes;
 mod terminal;
+mod usage;
 mod workspace;
 
 pub(crate) use compatibility::rust_toolchain;
@@ -65,6 +67,8 @@ pub fn all() -> impl Iterator<Item = Case> {
         compile::CASES,
         compatibility::CASES,
         terminal::CASES,
+        usage::CASES,
+        run_groups::CASES,
         secrets::CASES,
         network::CASES,
         library::CASES,

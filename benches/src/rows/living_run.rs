@@ -1,0 +1,39 @@
+//! A run in a sandbox that stays, with usage of the run alone.
+
+use anyhow::Result;
+use glovebox_engine::NewSandbox;
+
+use crate::{
+    Bench, peers,
+    report::{Goal, Line, Report},
+    samples::{Contestant, take_turns},
+    succeeded, true_request,
+};
+
+pub(super) fn measure(bench: &Bench, report: &mut Report) -> Result<()> {
+    let per_run = bench.runtime.block_on(bench.engine.features())?.run_groups;
+    let sandbox = bench.runtime.block_on(bench.engine.create_living(NewSandbox::default()))?;
+    let contestants = vec![
+        Contestant::new("glovebox, sandbox that stays", || {
+            succeeded(&bench.runtime.block_on(sandbox.run(true_request()?))?)
+        }),
+        Contestant::new("fork+exec with pipes", peers::fork_exec_with_pipes),
+    ];
+    let samples = take_turns(bench.flags.count, contestants)?;
+    bench.runtime.block_on(sandbox.destroy())?;
+    let [ours, bare] = [0, 1].map(|at| samples[at].median());
+    let (goal_text, goal) = match per_run {
+        true => ("≤ 2 × bare fork+exec with pipes, usage of the run alone", Goal::AtMost(2.0)),
+        false => ("≤ 1.5 × bare fork+exec with pipes", Goal::AtMost(1.5)),
+    };
+    report.line(Line {
+        measure: "run in a sandbox that stays, library",
+        goal_text,
+        goal,
+        measured: format!("{ours:.2} ms"),
+        compared: format!("fork+exec with pipes {bare:.2} ms"),
+        value: ours / bare,
+    });
+    report.samples("living", samples);
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! Groups for the runs of living sandboxes, as the keeper hands them out.
+//!
+//! The keeper makes the next leaf ahead and hands its doors to the guest; the guest says which run took which leaf. When
+//! somebody asks what a run used, its leaf is read, and removed if nothing is left in it; what was read is remembered. Leaves
+//! that nobody asks for are removed when many newer ones are there. A guest that lies can only mix up its own runs, and what it
+//! can make the keeper do is bounded: one leaf is handed out at a time, and each must be told of before there is another.
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use glovebox_core::RunId;
+use glovebox_proto::LeafWord;
+use rustix::{
+    event::epoll,
+    net::{RecvFlags, recv},
+};
+
+use super::{KIND_BITS, LEAVES, Launcher, live::Live, watch_for};
+use crate::{
+    cgroup::{Groups, storage_bytes},
+    living::Door,
+    plan::Counted,
+    wire,
+};
+
+/// So many leaves are remembered.
+const MOST_LEAVES: usize = 256;
+/// So many of the oldest are looked at, at one time, for whether they can go.
+const LOOKED_AT: usize = 8;
+
+/// What a keeper knows of the leaves of one sandbox.
+pub(super) struct Leaves {
+    guest: OwnedFd,
+    next: u64,
+    /// The one that was handed out and that no run has taken yet.
+    pub(super) spare: Option<u64>,
+    known: VecDeque<Leaf>,
+}
+
+/// A leaf that a run took.
+struct Leaf {
+    number: u64,
+    run: String,
+    counted: Counted,
+    /// What the guest and all that it reaped had read and written before.
+    storage_before: Option<(u64, u64)>,
+    is_read: bool,
+    is_gone: bool,
+}
+
+impl Leaf {
+    fn read(&mut self, groups: &Groups) {
+        if !self.is_gone {
+            self.counted.raise_to(&groups.count_leaf(self.number));
+            self.is_read = true;
+            self.is_gone = groups.remove_leaf(self.number);
+        }
+    }
+}
+
+impl Leaves {
+    /// Takes a guest's word.
+    fn hear(&mut self, word: LeafWord, groups: &Groups, guest: i32) {
+        if word.leaf >= self.next {
+            return;
+        }
+        match self.known.iter_mut().find(|leaf| leaf.number == word.leaf) {
+            Some(leaf) if leaf.run.is_empty() => leaf.run = word.run,
+            Some(_) => {}
+            None if self.spare == Some(word.leaf) && !word.run.is_empty() => {
+                self.spare = None;
+                let storage_before = Some(storage_bytes(guest));
+                self.add(word.leaf, word.run, storage_before);
+            }
+            None => {}
+        }
+        self.forget_old(groups);
+    }
+
+    fn add(&mut self, number: u64, run: String, storage_before: Option<(u64, u64)>) {
+        let counted = Counted::default();
+        self.known.push_back(Leaf { number, run, counted, storage_before, is_read: false, is_gone: false });
+    }
+
+    /// Removes leaves that were read, and the oldest of too many.
+    fn forget_old(&mut self, groups: &Groups) {
+        let surplus = self.known.len().saturating_sub(MOST_LEAVES);
+        let old = self.known.iter_mut().filter(|leaf| !leaf.is_gone).take(LOOKED_AT);
+        for (at, leaf) in old.enumerate() {
+            if leaf.is_read || at < surplus {
+                leaf.read(groups);
+            }
+        }
+        let mut surplus = surplus;
+        self.known.retain(|leaf| {
+            let forgotten = surplus > 0 && leaf.is_gone;
+            surplus -= usize::from(forgotten);
+            !forgotten
+        });
+    }
+
+    /// Hands out the next leaf.
+    fn hand_out(&mut self, groups: &Groups, pids: u64) -> io::Result<()> {
+        let number = self.next;
+        let doors = groups.make_leaf(number, pids).inspect_err(|_| {
+            groups.remove_leaf(number);
+        })?;
+        let fds: Vec<_> = doors.iter().map(AsFd::as_fd).collect();
+        wire::send_bytes(&self.guest, groups.leaf_name(number).as_bytes(), &fds)?;
+        (self.next, self.spare) = (number + 1, Some(number));
+        Ok(())
+    }
+
+    /// What was counted of a run in all its leaves; none if it has had none.
+    fn count(&mut self, run: &str, groups: &Groups, guest: i32) -> Option<Counted> {
+        let now = storage_bytes(guest);
+        let mut sum: Option<Counted> = None;
+        for leaf in self.known.iter_mut().filter(|leaf| leaf.run == run) {
+            leaf.read(groups);
+            let storage =
+                leaf.storage_before.map(|(read, written)| (now.0.saturating_sub(read), now.1.saturating_sub(written)));
+            match &mut sum {
+                None => sum = Some(Counted { storage, ..leaf.counted }),
+                Some(sum) => sum.add(&leaf.counted),
+            }
+        }
+        sum
+    }
+}
+
+impl Launcher {
+    /// Connects to the guest of a living sandbox to hand out leaves. Where that fails, runs do without.
+    pub(super) fn begin_leaves(&mut self, number: u64) {
+        let Some(live) = self.sandboxes.get_mut(&number) else { return };
+        let Some(kept) = live.living.as_mut().filter(|kept| kept.record.leaves) else { return };
+        let begun = || -> io::Result<OwnedFd> {
+            live.groups.allow_leaves()?;
+            let guest = kept.folder.connect(Door::Leaves)?;
+            rustix::io::ioctl_fionbio(&guest, true)?;
+            watch_for(&self.events, &guest, number << KIND_BITS | LEAVES)?;
+            Ok(guest)
+        };
+        let Ok(guest) = begun() else { return };
+        let there = live.groups.leaf_numbers();
+        let next = there.last().map_or(1, |last| last + 1);
+        let mut leaves = Leaves { guest, next, spare: None, known: VecDeque::new() };
+        // What another keeper handed out; the guest says which run has which.
+        there.into_iter().for_each(|number| leaves.add(number, String::new(), None));
+        kept.leaves = Some(leaves);
+    }
+
+    /// Hears what a guest has to say of its leaves.
+    pub(super) fn hear_leaves(&mut self, number: u64) {
+        let Some(live) = self.sandboxes.get_mut(&number) else { return };
+        if listen(live).is_err()
+            && let Some(leaves) = live.living.as_mut().and_then(|kept| kept.leaves.take())
+        {
+            let _ = epoll::delete(&self.events, &leaves.guest);
+        }
+    }
+
+    /// What was counted of a run in a living sandbox that has a leaf.
+    pub(super) fn count_run(live: &mut Live, run: RunId) -> Option<Counted> {
+        // What the guest said before whoever asks heard of the end counts.
+        let _ = listen(live);
+        let guest = live.pid.as_raw_nonzero().get();
+        let leaves = live.living.as_mut()?.leaves.as_mut()?;
+        leaves.count(&run.to_string(), &live.groups, guest)
+    }
+}
+
+/// Takes all that a guest has said of its leaves. An error is the end of the connection.
+fn listen(live: &mut Live) -> io::Result<()> {
+    let guest = live.pid.as_raw_nonzero().get();
+    let Some(kept) = live.living.as_mut() else { return Ok(()) };
+    let pids = kept.record.plan.pids;
+    let Some(leaves) = kept.leaves.as_mut() else { return Ok(()) };
+    loop {
+        let mut bytes = [0; LeafWord::LONGEST];
+        let length = match recv(&leaves.guest, &mut bytes[..], RecvFlags::TRUNC) {
+            Err(rustix::io::Errno::AGAIN) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => continue,
+            other => other?.1,
+        };
+        let wrong = || io::Error::from(io::ErrorKind::InvalidData);
+        let word = bytes.get(..length).filter(|word| !word.is_empty()).ok_or_else(wrong)?;
+        let word = LeafWord::from_bytes(word).ok_or_else(wrong)?;
+        let wants = word.wants;
+        // One that says that it has a spare has one that another keeper handed out.
+        if word.run.is_empty() && word.leaf > 0 && word.leaf < leaves.next {
+            leaves.spare = Some(word.leaf);
+            leaves.known.retain(|leaf| leaf.number != word.leaf);
+        } else {
+            leaves.hear(word, &live.groups, guest);
+        }
+        if wants && leaves.spare.is_none() {
+            leaves.hand_out(&live.groups, pids)?;
+        }
+    }
+}

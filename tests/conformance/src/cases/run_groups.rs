@@ -1,0 +1,139 @@
+//! Runs of one sandbox, told apart by the kernel.
+
+use glovebox_core::{Outcome, SandboxId};
+use glovebox_engine::Sandbox;
+
+use crate::{World, case::cases, finished::Finished};
+
+cases!["run_groups":
+    usage_is_that_of_the_run_alone needs(run_groups),
+    a_run_that_is_out_of_memory_does_not_make_others_so needs(run_groups),
+    what_an_earlier_run_left_running_is_not_ended_with_a_later_one needs(run_groups),
+    all_that_a_cancelled_run_started_is_ended_and_nothing_of_others needs(run_groups),
+    a_program_that_cannot_start_is_told_so_and_the_next_one_starts needs(run_groups),
+    a_burst_of_runs_gets_a_group_for_each needs(run_groups),
+    groups_of_runs_that_are_over_are_removed needs(run_groups),
+    a_compiled_program_is_counted_with_its_compiler needs(run_groups),
+];
+
+async fn end(sandbox: Sandbox) {
+    sandbox.destroy().await.expect("the sandbox can be destroyed");
+}
+
+async fn usage_is_that_of_the_run_alone(w: World) {
+    let sandbox = w.sandbox().create_living().await;
+    let large = w.sandbox().inside(&sandbox).probe("eat-memory 64").await.expect_exit(0);
+    let busy =
+        w.sandbox().inside(&sandbox).sh("i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done").await.expect_exit(0);
+    let small = w.sandbox().inside(&sandbox).sh("sleep 0.05 & wait").await.expect_exit(0);
+    assert!(large.usage.memory_peak_bytes > 60 << 20, "{}", large.story());
+    assert!(small.usage.memory_peak_bytes < 16 << 20, "{}", small.story());
+    assert!(small.usage.memory_peak_bytes > 0 && small.usage.cpu_ms > 0.0, "{}", small.story());
+    assert!(busy.usage.cpu_ms > 2.0 * small.usage.cpu_ms, "{} and {}", busy.story(), small.story());
+    end(sandbox).await;
+}
+
+async fn a_run_that_is_out_of_memory_does_not_make_others_so(w: World) {
+    let sandbox = w.sandbox().memory("64m").create_living().await;
+    let beside = w.sandbox().inside(&sandbox).start(["sleep", "60"]).await;
+    let run = w.sandbox().inside(&sandbox).probe("eat-memory 512").await;
+    assert!(matches!(run.outcome, Outcome::OutOfMemory { .. }), "{}", run.story());
+    let killed = w.sandbox().inside(&sandbox).sh("kill -9 $$").await;
+    killed.expect_outcome(&Outcome::Signaled { signal: 9 });
+    beside.cancel();
+    Finished(beside.wait().await.expect("it ends")).expect_outcome(&Outcome::Cancelled);
+    end(sandbox).await;
+}
+
+async fn what_an_earlier_run_left_running_is_not_ended_with_a_later_one(w: World) {
+    let sandbox = w.sandbox().create_living().await;
+    let left = "setsid sleep 61 > /dev/null 2>&1 & echo $! > pid";
+    w.sandbox().inside(&sandbox).sh(left).await.expect_exit(0);
+    let run = w.sandbox().inside(&sandbox).timeout("200ms").grace("100ms").run(["sleep", "60"]).await;
+    run.expect_outcome(&Outcome::TimedOut { limit_ms: 200 });
+    w.sandbox().inside(&sandbox).sh("kill -0 $(cat pid) && echo alive").await.expect_out("alive\n");
+    end(sandbox).await;
+}
+
+async fn all_that_a_cancelled_run_started_is_ended_and_nothing_of_others(w: World) {
+    let sandbox = w.sandbox().create_living().await;
+    let started = |file: &str| format!("setsid sh -c 'echo $$ > {file}; exec sleep 60' & sleep 61");
+    let (one, other) = (started("one"), started("other"));
+    let first = w.sandbox().inside(&sandbox).start(["sh", "-c", &one]).await;
+    let second = w.sandbox().inside(&sandbox).start(["sh", "-c", &other]).await;
+    let wait = "until [ -s one ] && [ -s other ]; do sleep 0.02; done";
+    w.sandbox().inside(&sandbox).sh(wait).await.expect_exit(0);
+    first.cancel();
+    Finished(first.wait().await.expect("it ends")).expect_outcome(&Outcome::Cancelled);
+    let look = "kill -0 $(cat one) 2> /dev/null && echo one; kill -0 $(cat other) && echo other";
+    w.sandbox().inside(&sandbox).sh(look).await.expect_out("other\n");
+    second.cancel();
+    second.wait().await.expect("it ends");
+    end(sandbox).await;
+}
+
+async fn a_program_that_cannot_start_is_told_so_and_the_next_one_starts(w: World) {
+    let sandbox = w.sandbox().create_living().await;
+    for _ in 0..3 {
+        let error = w.sandbox().inside(&sandbox).try_run(["/nothing"]).await.expect_err("there is no such program");
+        assert_eq!(error.code, glovebox_core::ErrorCode::CommandNotFound);
+        w.sandbox().inside(&sandbox).sh("echo here; cat /proc/self/cgroup").await.expect_exit(0);
+    }
+    end(sandbox).await;
+}
+
+async fn a_burst_of_runs_gets_a_group_for_each(w: World) {
+    let sandbox = w.sandbox().create_living().await;
+    let line = "cut -d/ -f2- /proc/self/cgroup | grep -xE '[0-9]+' | sort -u; sleep 0.2";
+    let mut runs = Vec::new();
+    for _ in 0..24 {
+        runs.push(w.sandbox().inside(&sandbox).start(["sh", "-c", line]).await);
+    }
+    let mut groups = Vec::new();
+    for run in runs {
+        groups.push(Finished(run.wait().await.expect("it ends")).expect_exit(0).out());
+    }
+    groups.sort();
+    groups.dedup();
+    assert_eq!(groups.len(), 24, "{groups:?}");
+    end(sandbox).await;
+}
+
+/// The groups of runs that are there now.
+fn groups_of(id: SandboxId) -> Vec<String> {
+    let mounts = std::fs::read_to_string("/proc/mounts").expect("the mounts can be read");
+    let mut found = Vec::new();
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    for mount in mounts.lines().filter(|line| line.contains(" cgroup")).filter_map(|line| line.split(' ').nth(1)) {
+        let tops = own.lines().filter_map(|line| line.splitn(3, ':').nth(2)).chain(["/"]);
+        for top in tops {
+            let group = format!("{mount}{top}/glovebox/living.{id}.run");
+            let entries = std::fs::read_dir(group).into_iter().flatten().flatten();
+            found.extend(entries.filter_map(|entry| entry.file_name().into_string().ok()));
+        }
+    }
+    found.retain(|name| name.parse::<u64>().is_ok());
+    found.sort();
+    found.dedup();
+    found
+}
+
+async fn groups_of_runs_that_are_over_are_removed(w: World) {
+    let sandbox = w.sandbox().create_living().await;
+    for _ in 0..20 {
+        w.sandbox().inside(&sandbox).sh("true & true").await.expect_exit(0);
+    }
+    let left = groups_of(sandbox.id());
+    assert!((1..=4).contains(&left.len()), "{left:?}");
+    end(sandbox).await;
+}
+
+async fn a_compiled_program_is_counted_with_its_compiler(w: World) {
+    let sandbox = w.sandbox().create_living().await;
+    let compiler = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; cp /bin/true $OUT/main";
+    let setup = w.sandbox().inside(&sandbox).file("/workspace/agent_workspace/a", "x", 0o644);
+    let run = setup.compile("/workspace/agent_workspace/a", compiler).run(["/home/user/.program/main"]).await;
+    let compiled = run.compile.as_ref().map(|compile| compile.usage.cpu_ms).unwrap_or_default();
+    assert!(compiled > 1.0 && run.usage.cpu_ms >= compiled, "{}", run.story());
+    end(sandbox).await;
+}
