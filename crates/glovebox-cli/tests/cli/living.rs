@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::{BufRead, BufReader},
     process::Stdio,
     time::{Duration, Instant},
 };
