@@ -99,7 +99,7 @@ impl Groups {
     /// Removes the leaf of a run, if no process is in it. Says whether nothing of it is left.
     pub(crate) fn remove_leaf(&self, number: u64) -> bool {
         let name = number.to_string();
-        self.leafed().map(|hierarchy| is_removed(&self.leaf(hierarchy, &name))).fold(true, |all, one| all && one)
+        self.leafed().all(|hierarchy| is_removed(&self.leaf(hierarchy, &name)))
     }
 
     /// The numbers of the leaves that are there, the oldest first.
