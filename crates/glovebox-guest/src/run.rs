@@ -290,7 +290,8 @@ async fn drain(run: &Run, kind: FrameKind, pipe: &Receiver) {
     let mut drained = 0;
     while drained < MOST_DRAINED {
         run.output.room().await;
-        match pipe.try_read(&mut buffer) {
+        // The kernel is asked, and not the runtime: that may not have heard yet of what came just before the end.
+        match rustix::io::read(pipe, &mut buffer) {
             Ok(length) if length > 0 => {
                 drained += length;
                 run.output.push(kind, Frame::data(kind, &buffer[..length]));

@@ -198,7 +198,7 @@ fn a_sandbox_whose_keeper_was_killed_goes_on_with_another() {
     // Runs have groups of their own again.
     let large = living.exec(&["--json", "--", "python3", "-c", "x = 'a' * (80 << 20)"]).document();
     let small = living.exec(&["--json", "--", "true"]).document();
-    let peak = |document: &serde_json::Value| document["usage"]["memory_peak_bytes"].as_u64().expect("a number");
+    let peak = |document: &Value| document["usage"]["memory_peak_bytes"].as_u64().expect("a number");
     assert!(peak(&large) > 80 << 20, "{large}");
     assert!(peak(&small) < 20 << 20, "{small}");
     bench.call(["destroy", &living.id]).expect(0, "");
@@ -360,7 +360,7 @@ fn what_a_sandbox_uses_is_told_once_or_line_by_line_until_it_ends() {
     let mut lines = BufReader::new(follow.stdout.take().expect("its output")).lines();
     for _ in 0..2 {
         let line = lines.next().expect("a line").expect("it can be read");
-        let usage: serde_json::Value = serde_json::from_str(&line).expect("each line is an object");
+        let usage: Value = serde_json::from_str(&line).expect("each line is an object");
         assert!(usage["memory_bytes"].is_number(), "{usage}");
     }
     bench.call(["stop", &living.id]).expect(0, "");
