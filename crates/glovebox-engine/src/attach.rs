@@ -18,8 +18,9 @@ use crate::{
     following::{Following, SIGKILL},
     input,
     line::{self, Line, Opened},
+    place::Lifetime,
     result::Asked,
-    run::{self, Driver, Lifetime, Part},
+    run::{self, Driver, Part},
 };
 
 /// A guest that lists more runs than this makes them up.

@@ -20,9 +20,10 @@ use crate::{
     compile::{self, Ground},
     entry::{Entry, Lasts},
     limits::{EngineLimits, Slot, Slots},
+    place::{Lifetime, Place},
     programs::Programs,
     result,
-    run::{self, Beginning, Lifetime, Place, Run},
+    run::{self, Beginning, Run},
 };
 
 const DATA_DIR: &str = "/var/lib/glovebox";

@@ -17,7 +17,7 @@ use crate::{
     input,
     line::Line,
     output::Output,
-    run::Place,
+    place::Place,
 };
 
 /// How long the guest has to report the end after everything was killed.

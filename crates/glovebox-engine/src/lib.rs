@@ -35,6 +35,7 @@ mod limits;
 mod line;
 mod living;
 mod output;
+mod place;
 mod programs;
 mod registry;
 mod request;

@@ -21,8 +21,8 @@ use std::{
 };
 
 use glovebox_core::{
-    Backend, ChangeRecord, CompileRecord, Created, Denial, Error, ErrorCode, Evidence, GivenFile, Result, RunId,
-    RunResult, SandboxId, Step, Warning,
+    ChangeRecord, CompileRecord, Denial, Error, ErrorCode, Evidence, GivenFile, Result, RunId, RunResult, SandboxId,
+    Step, Warning,
 };
 use glovebox_proto::EndReason;
 use jiff::Timestamp;
@@ -47,6 +47,7 @@ use crate::{
     handles::{Canceller, TerminalHandle},
     limits::Slot,
     line::Line,
+    place::{Lifetime, Place},
     result::{self, Asked, Identity, Seen},
 };
 
@@ -54,23 +55,6 @@ use crate::{
 const EVENTS: usize = 8;
 /// How long the collecting of changes and artifacts may take.
 const COLLECTING: Duration = Duration::from_secs(60);
-
-/// Where a run happens.
-#[derive(Clone)]
-pub(crate) struct Place {
-    pub(crate) id: SandboxId,
-    pub(crate) channel: Channel,
-    pub(crate) created: Arc<Created>,
-    pub(crate) disk: u64,
-    pub(crate) backend: Arc<dyn Backend>,
-}
-
-/// What happens to the sandbox when the run is over.
-pub(crate) enum Lifetime {
-    EndsWithRun(Arc<Guard>),
-    /// The sandbox outlives its runs, and lasts for as long as somebody holds one of them.
-    Stays(Arc<Guard>),
-}
 
 /// One run on its way. Dropping that of a fresh sandbox cancels it. Dropping that of a living sandbox detaches from it: it
 /// goes on, and [`Sandbox::attach`](crate::Sandbox::attach) finds it again.

@@ -1,5 +1,6 @@
 //! The face of the native backend.
 
+mod evidence;
 mod features;
 mod living;
 mod planning;
@@ -18,26 +19,25 @@ use std::{
 use async_trait::async_trait;
 use glovebox_core::{
     Backend, ChangeRecord, ContentKeeper, Created, Error, ErrorCode, Evidence, Features, Found, GivenFile, GuestStream,
-    Isolation, Layer, LimitKind, LimitsInForce, Result, RunId, SandboxId, SandboxSpec, SandboxState, StoreUse, Tier,
-    Usage, UsageNow,
+    Isolation, Layer, LimitKind, LimitsInForce, Result, RunId, SandboxId, SandboxSpec, SandboxState, Tier, UsageNow,
 };
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::net::UnixStream;
 
 use crate::{
     answers::{Answers, another_question, answer, no_launcher},
-    cgroup::{Cgroups, HeldByGroups, storage_bytes},
+    cgroup::{Cgroups, HeldByGroups},
     changes::{self, Layers, Written},
     host_facts, launcher,
     living::{Door, LivingFolder},
     owner::{self, Own, RuntimeFolder},
-    plan::{Answer, Counted, Order},
+    plan::{Answer, Order},
     standing::{Standing, caller_is_root_outside},
-    store,
     sys::{self, Forked},
     watch, wire,
 };
 
+use evidence::evidence;
 use planning::{limits_in_force, make_plan, substitute};
 
 /// Sandboxes of this host's own kernel, for root and for ordinary users.
@@ -449,42 +449,6 @@ impl Backend for NativeBackend {
 
     async fn collect_garbage(&self) -> Result<Vec<String>> {
         Self::collect_garbage_now()
-    }
-}
-
-/// What is seen of a sandbox besides its groups.
-struct Look {
-    store: StoreUse,
-    read_bytes: u64,
-    written_bytes: u64,
-}
-
-impl Made {
-    /// Looks while the guest lives.
-    fn look(&self) -> io::Result<Look> {
-        let (read_bytes, written_bytes) = storage_bytes(self.guest_pid);
-        let store = match self.tier {
-            Tier::Namespaces => store::fullness(self.store.as_fd())?,
-            // The folder has no end of its own; a watch tells when it is full.
-            Tier::Landlock => Evidence::unknown().store,
-        };
-        Ok(Look { store, read_bytes, written_bytes })
-    }
-}
-
-fn evidence(counted: Counted, seen: Look) -> Evidence {
-    Evidence {
-        usage: Usage {
-            cpu_ms: counted.cpu_ms,
-            memory_peak_bytes: counted.memory_peak,
-            processes_peak: counted.processes_peak,
-            read_bytes: counted.storage.map_or(seen.read_bytes, |(read, _)| read),
-            written_bytes: counted.storage.map_or(seen.written_bytes, |(_, written)| written),
-        },
-        memory_kills: counted.memory_kills + counted.watcher_kills,
-        watched_memory: counted.watcher_kills > 0,
-        pids_refused: counted.pids_refused,
-        store: seen.store,
     }
 }
 

@@ -1,0 +1,24 @@
+//! Where a run happens, and what becomes of the place afterwards.
+
+use std::sync::Arc;
+
+use glovebox_core::{Backend, Created, SandboxId};
+
+use crate::{channel::Channel, engine::Guard};
+
+/// Where a run happens.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) id: SandboxId,
+    pub(crate) channel: Channel,
+    pub(crate) created: Arc<Created>,
+    pub(crate) disk: u64,
+    pub(crate) backend: Arc<dyn Backend>,
+}
+
+/// What happens to the sandbox when the run is over.
+pub(crate) enum Lifetime {
+    EndsWithRun(Arc<Guard>),
+    /// The sandbox outlives its runs, and lasts for as long as somebody holds one of them.
+    Stays(Arc<Guard>),
+}
