@@ -99,8 +99,13 @@ impl Engine {
         spec.living = Some(Living { store: absolute(registry.store(id))?, lifetime, created_at });
         let backend = self.backend().name().to_owned();
         let record = Arc::new(SandboxRecord { sandbox: id, name, backend, labels, env, spec, created_at });
-        let made = match self.bring_up(&record).await {
-            Ok(sandbox) => registry.commit(&record).map(|()| sandbox),
+        // Held until the record tells that the sandbox has it.
+        let storage = self.with_storage(&record.spec);
+        let made = match storage {
+            Ok((spec, _holds)) => match self.bring_up(&record, &spec).await {
+                Ok(sandbox) => registry.commit(&record).map(|()| sandbox),
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         };
         if made.is_err() {
@@ -143,7 +148,7 @@ impl Engine {
         if let Some(ended) = self.registry().ended(id) {
             return Err(gone(record, &ended));
         }
-        let created = self.backend().open(id, &record.spec).await?;
+        let created = self.backend().open(id, &self.with_storage(&record.spec)?.0).await?;
         Ok((Arc::new(Guard::living(self.backend().clone(), id, None)), created))
     }
 
@@ -181,7 +186,7 @@ impl Engine {
             ended,
             backend: record.backend.clone(),
             image: "host".into(),
-            project: None,
+            project: record.spec.project.as_ref().map(ToString::to_string),
             created_at: record.created_at,
             expires_at: lifetime.expires_at(record.created_at),
             idle_timeout_ms: lifetime.idle.map(|idle| idle.as_millis() as u64),
@@ -201,7 +206,7 @@ impl Engine {
     pub async fn restart(&self, text: &str) -> Result<Sandbox> {
         let (record, _hold) = self.take(text).await?;
         match self.backend().state(record.sandbox).await? {
-            SandboxState::Stopped => self.bring_up(&record).await,
+            SandboxState::Stopped => self.bring_up(&record, &self.with_storage(&record.spec)?.0).await,
             _ => self.open_record(record).await,
         }
     }
@@ -213,7 +218,7 @@ impl Engine {
         let store = self.registry().store(record.sandbox);
         self.backend().remove_store(&store).await?;
         self.registry().make_store(record.sandbox)?;
-        self.bring_up(&record).await
+        self.bring_up(&record, &self.with_storage(&record.spec)?.0).await
     }
 
     /// Freezes all processes of a sandbox.
@@ -308,11 +313,11 @@ impl Engine {
         Err(Error::new(ErrorCode::WrongState, message).hint(format!("add --backend {theirs}")))
     }
 
-    /// Makes the sandbox of a record.
-    async fn bring_up(&self, record: &Arc<SandboxRecord>) -> Result<Sandbox> {
+    /// Makes the sandbox of a record, whose storage is in the spec.
+    async fn bring_up(&self, record: &Arc<SandboxRecord>, spec: &SandboxSpec) -> Result<Sandbox> {
         let id = record.sandbox;
         let slot = self.slots().sandbox().await?;
-        self.backend().create(id, &record.spec).await?;
+        self.backend().create(id, spec).await?;
         let made = async {
             let created = self.backend().ready(id).await?;
             let channel = Channel::to(self.backend().clone(), id).await?;
@@ -336,7 +341,7 @@ impl Engine {
         if self.backend().state(id).await? == SandboxState::Stopped {
             return Ok(());
         }
-        match self.backend().open(id, &record.spec).await {
+        match self.backend().open(id, &self.with_storage(&record.spec)?.0).await {
             Ok(_) => self.backend().destroy(id).await,
             // It ended by itself in between.
             Err(error) if error.code == ErrorCode::WrongState => Ok(()),
@@ -344,7 +349,7 @@ impl Engine {
         }
     }
 
-    fn registry(&self) -> Registry {
+    pub(crate) fn registry(&self) -> Registry {
         Registry::below(self.data_dir())
     }
 }
