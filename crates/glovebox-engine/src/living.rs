@@ -21,6 +21,7 @@ use crate::{
     channel::Channel,
     engine::Guard,
     registry::{Ended, Hold, Registry},
+    storage::left_of_storage,
 };
 
 /// So long it is known of a sandbox that ended by itself.
@@ -251,24 +252,28 @@ impl Engine {
         Ok(id)
     }
 
-    /// Removes what is left of sandboxes whose making or removing was cut short, and says which.
-    async fn remove_abandoned(&self) -> Vec<SandboxId> {
+    /// Removes what is left of sandboxes and storage whose making or removing was cut short, and says what.
+    async fn remove_abandoned(&self) -> Vec<String> {
         let mut removed = Vec::new();
         for id in self.registry().abandoned() {
             // What cannot be removed now is found again by the next start.
             let emptied = self.backend().remove_store(&self.registry().store(id)).await;
             if emptied.is_ok() && self.registry().remove(id, None).is_ok() {
-                removed.push(id);
+                removed.push(format!("what was left of {id}"));
+            }
+        }
+        for left in left_of_storage(self.data_dir()) {
+            if self.backend().remove_store(&left).await.is_ok() {
+                removed.push("what was left of a volume or a project".to_owned());
             }
         }
         removed
     }
 
-    /// Removes what is left of sandboxes whose making or removing was cut short, and the notes of those that ended by
-    /// themselves more than a week ago. Says what it was.
+    /// Removes what is left of sandboxes and storage whose making or removing was cut short, and the notes of sandboxes that
+    /// ended by themselves more than a week ago. Says what it was.
     pub async fn collect_sandboxes(&self) -> Vec<String> {
-        let left = self.remove_abandoned().await.into_iter().map(|id| format!("what was left of {id}"));
-        let mut removed: Vec<String> = left.collect();
+        let mut removed = self.remove_abandoned().await;
         for id in self.registry().ids() {
             let is_old = |ended: &Ended| Timestamp::now().duration_since(ended.at()) > NOTED_FOR;
             if self.registry().ended(id).is_some_and(|ended| is_old(&ended))
@@ -283,7 +288,9 @@ impl Engine {
     /// Whether there is something for [`Engine::collect_sandboxes`] in a data folder.
     pub fn has_left_sandboxes(data_dir: &Path) -> bool {
         let registry = Registry::below(data_dir);
-        !registry.abandoned().is_empty() || registry.ids().into_iter().any(|id| registry.ended(id).is_some())
+        !registry.abandoned().is_empty()
+            || !left_of_storage(data_dir).is_empty()
+            || registry.ids().into_iter().any(|id| registry.ended(id).is_some())
     }
 
     /// Reads what a sandbox is, under its lock.
@@ -341,7 +348,9 @@ impl Engine {
         if self.backend().state(id).await? == SandboxState::Stopped {
             return Ok(());
         }
-        match self.backend().open(id, &self.with_storage(&record.spec)?.0).await {
+        // What it was shown does not matter for its end, and may be gone.
+        let spec = SandboxSpec { workspace: None, mounts: Vec::new(), ..record.spec.clone() };
+        match self.backend().open(id, &spec).await {
             Ok(_) => self.backend().destroy(id).await,
             // It ended by itself in between.
             Err(error) if error.code == ErrorCode::WrongState => Ok(()),

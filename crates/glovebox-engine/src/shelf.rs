@@ -88,15 +88,19 @@ impl Shelf {
     /// Takes a thing off the shelf, unless it is held or `in_use` names who uses it. What is left of it lies where the
     /// answer says, and is for the caller to remove.
     pub(crate) fn take_away(&self, name: &str, in_use: impl FnOnce() -> Result<Vec<String>>) -> Result<PathBuf> {
-        let busy = |by: &str| Error::new(ErrorCode::InUse, format!("the {} {name} is in use: {by}", self.what));
+        let busy = |by: &str| Error::new(ErrorCode::InUse, format!("the {} {name} is in use {by}", self.what));
         let lock = match self.lock(name, FlockOperation::NonBlockingLockExclusive) {
-            Err(error) if error.code == ErrorCode::InUse => return Err(busy("a run has it").hint("wait for its end")),
+            Err(error) if error.code == ErrorCode::InUse => {
+                return Err(busy("by a run, or by another command").hint("wait for its end"));
+            }
             lock => lock?.ok_or_else(|| self.not_found(name))?,
         };
         let users = in_use()?;
         if let Some(first) = users.first() {
             let ids = users.join(", ");
-            return Err(busy(&format!("attached to {ids}")).hint(format!("glovebox destroy {first} ends the sandbox")));
+            return Err(
+                busy(&format!("by the sandbox {ids}")).hint(format!("glovebox destroy {first} ends the sandbox"))
+            );
         }
         let removed = self.folder.join(format!("{UNNAMED}{}", SandboxId::new()));
         fs::rename(self.place(name), &removed).map_err(|error| self.failed(error))?;

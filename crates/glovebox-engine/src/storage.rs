@@ -1,6 +1,9 @@
 //! What outlives sandboxes, and how it gets into them: volumes, caches and projects become mounts.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use glovebox_core::{
     Access, Cache, DEFAULT_VOLUME_BYTES, Error, ErrorCode, InsidePath, Mount, MountKind, PROJECT_DIR,
@@ -10,7 +13,7 @@ use glovebox_core::{
 use crate::{
     Engine,
     projects::{ProjectStatus, Projects},
-    shelf::{Hold, Shelf},
+    shelf::Hold,
     volumes::{VolumeStatus, Volumes},
 };
 
@@ -41,7 +44,7 @@ impl Engine {
     pub async fn remove_volume(&self, name: &VolumeName) -> Result<()> {
         let users = || Ok(users(&self.living_records()?, |spec| uses(spec, name)));
         let removed = self.volumes().shelf.take_away(name.as_str(), users)?;
-        self.remove_from(&self.volumes().shelf, removed).await
+        self.backend().remove_store(&removed).await
     }
 
     /// All projects as they are now, by name.
@@ -60,16 +63,7 @@ impl Engine {
     pub async fn remove_project(&self, name: &ProjectName) -> Result<()> {
         let users = || Ok(users(&self.living_records()?, |spec| belongs(spec, name)));
         let removed = self.projects().shelf.take_away(name.as_str(), users)?;
-        self.remove_from(&self.projects().shelf, removed).await
-    }
-
-    /// Removes what was taken off a shelf, and what others left there who were cut short.
-    async fn remove_from(&self, shelf: &Shelf, removed: PathBuf) -> Result<()> {
-        self.backend().remove_store(&removed).await?;
-        for left in shelf.leftovers() {
-            self.backend().remove_store(&left).await?;
-        }
-        Ok(())
+        self.backend().remove_store(&removed).await
     }
 
     fn living_records(&self) -> Result<Vec<SandboxRecord>> {
@@ -110,6 +104,12 @@ impl Engine {
         check_targets(&spec)?;
         Ok((spec, holds))
     }
+}
+
+/// What is left in a data folder of volumes and projects whose making or removing was cut short.
+pub(crate) fn left_of_storage(data_dir: &Path) -> Vec<PathBuf> {
+    let projects = Projects::below(data_dir).shelf.leftovers();
+    Volumes::below(data_dir).shelf.leftovers().into_iter().chain(projects).collect()
 }
 
 /// Two mounts at one place would hide one of them.

@@ -6,7 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use glovebox_core::{ErrorCode, LimitKind, Outcome, ProjectName, SandboxName, VolumeMount, VolumeName};
+use glovebox_core::{
+    ErrorCode, LimitKind, Mount, Outcome, ProjectName, SandboxName, VolumeMount, VolumeName, Workspace, WorkspaceMode,
+};
 use glovebox_engine::{NewSandbox, ProjectRules};
 
 use super::living::{create, destroy, run};
@@ -29,6 +31,8 @@ cases!["storage":
     a_project_takes_only_what_its_rules_allow needs(mounts),
     one_project_never_reaches_another needs(mounts),
     a_cache_is_found_by_its_tool_and_projects_have_their_own needs(mounts),
+    a_sandbox_whose_folders_are_gone_can_be_destroyed needs(living),
+    what_was_left_half_removed_is_finished_by_the_next_sandbox needs(living),
     a_project_that_is_not_there_is_an_error_and_leaves_nothing needs(mounts),
 ];
 
@@ -263,6 +267,7 @@ async fn a_project_keeps_names_apart_and_content_once(w: World) {
     setup.sh("cd /workspace/project_files; cat -- *").await.expect_out("sameother");
     files.remove(&hostile).expect("it can be removed");
     assert_eq!(count(), 1, "a content goes with its last name");
+    drop(files);
     remove_all(&w).await;
 }
 
@@ -287,6 +292,7 @@ async fn a_project_takes_only_what_its_rules_allow(w: World) {
     files.add(&folder.join("a.TXT")).expect("it fits");
     assert_eq!(refused(&folder.join("a.TXT")), Some(ErrorCode::FileRefused), "there is one already");
     assert_eq!(files.list().expect("they can be listed").len(), 1);
+    drop(files);
     remove_all(&w).await;
 }
 
@@ -365,4 +371,28 @@ async fn a_project_that_is_not_there_is_an_error_and_leaves_nothing(w: World) {
     assert_eq!(error.code, ErrorCode::ProjectNotFound);
     assert!(w.engine().sandboxes().await.expect("they can be listed").is_empty());
     assert!(!w.data_dir().join("projects/nowhere").exists());
+}
+
+async fn a_sandbox_whose_folders_are_gone_can_be_destroyed(w: World) {
+    let (project, folder) = (project(&w, "plans"), w.folder("shown"));
+    let mut new = NewSandbox::default();
+    new.spec.project = Some(project);
+    new.spec.mounts.push(Mount::parse(&format!("{}:/shown", folder.display())).expect("a mount"));
+    new.spec.workspace = Some(Workspace { source: w.folder("work"), mode: WorkspaceMode::Overlay });
+    let id = create(&w, new).await.id();
+    for gone in [folder, w.folder("work"), w.data_dir().join("projects/plans")] {
+        fs::remove_dir_all(gone).expect("the host may");
+    }
+    destroy(&w, id).await;
+}
+
+async fn what_was_left_half_removed_is_finished_by_the_next_sandbox(w: World) {
+    w.sandbox().volume("data:/data").sh("mkdir -m 0 /data/a").await.expect_exit(0);
+    let volumes = w.data_dir().join("volumes");
+    // As a removal leaves it that is killed after its first step.
+    fs::rename(volumes.join("data"), volumes.join(".left")).expect("the host may");
+    assert!(w.engine().list_volumes().expect("they can be listed").is_empty());
+    let sandbox = create(&w, NewSandbox::default()).await;
+    assert!(!volumes.join(".left").exists());
+    destroy(&w, sandbox.id()).await;
 }
