@@ -6,6 +6,7 @@
 mod files;
 mod living;
 mod shared;
+mod storage;
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -14,6 +15,9 @@ use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 pub(crate) use files::{CpArgs, FilesAct, FilesArgs, ListFilesArgs, ReadArgs, RemoveArgs, WatchArgs};
 pub(crate) use living::{CreateArgs, DestroyArgs, ExecArgs, ListSandboxesArgs, RunArg, SandboxArg, UsageArgs};
 pub(crate) use shared::{CommandArgs, SandboxArgs};
+pub(crate) use storage::{
+    CreateProjectArgs, CreateVolumeArgs, ProjectFilesVerb, ProjectsArgs, ProjectsVerb, VolumesArgs, VolumesVerb,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -206,6 +210,15 @@ pub(crate) enum Verb {
     Cp(CpArgs),
     /// Work with the files of a sandbox, one by one
     Files(FilesArgs),
+    /// Named storage that outlives sandboxes
+    ///
+    /// run and create attach a volume with --volume NAME:DST. Any number of sandboxes may have the same one.
+    Volumes(VolumesArgs),
+    /// Files and storage that belong together and outlive sandboxes
+    ///
+    /// A sandbox of a project, made with --project NAME, sees its files read-only in /workspace/project_files and writes to its
+    /// volume in /workspace/project. No other sandbox does.
+    Projects(ProjectsArgs),
     /// Look back at runs: list them, show one, read its output
     Runs(RunsArgs),
     /// Show what a run changed: a list, and the text that came and went

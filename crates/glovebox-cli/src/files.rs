@@ -8,7 +8,8 @@ use std::{
 };
 
 use glovebox_core::{
-    Access, Error, ErrorCode, InsidePath, Mount, Result, SandboxSpec, WORKING_DIR, Workspace, WorkspaceMode,
+    Access, Cache, Error, ErrorCode, InsidePath, Mount, ProjectName, Result, SandboxSpec, VolumeMount, WORKING_DIR,
+    Workspace, WorkspaceMode,
 };
 use glovebox_engine::{FileContent, InputFile, Toolchains};
 use rustix::fs::{Mode, OFlags, makedev};
@@ -22,7 +23,7 @@ use crate::{
 /// The largest setting that is read, from a file or from a command.
 pub(crate) const LARGEST_SETTING: u64 = 1 << 20;
 
-/// The workspace and the mounts of a run.
+/// The workspace, the mounts and the storage of a sandbox.
 pub(crate) fn add_host_folders(spec: &mut SandboxSpec, args: &SandboxArgs, flags: &Flags) -> Result<()> {
     let mode = flags.check("workspace-mode", &args.workspace_mode, parse_mode)?;
     spec.workspace = args.workspace.as_deref().map(|dir| workspace(dir, mode)).transpose()?;
@@ -32,6 +33,13 @@ pub(crate) fn add_host_folders(spec: &mut SandboxSpec, args: &SandboxArgs, flags
         mount.source = canonical(&mount.source)?;
         spec.mounts.push(mount);
     }
+    for text in flags.list("volume", &args.volume) {
+        spec.volumes.push(VolumeMount::parse(text).map_err(|error| flags.named("volume", error))?);
+    }
+    for text in flags.list("cache", &args.cache) {
+        spec.caches.extend(flags.check("cache", text, Cache::parse)?);
+    }
+    spec.project = args.project.as_deref().map(|text| flags.check("project", text, ProjectName::parse)).transpose()?;
     Ok(())
 }
 

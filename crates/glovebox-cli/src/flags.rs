@@ -106,6 +106,11 @@ impl Flags {
         self.with_origin(flag, error)
     }
 
+    /// The error for a name that is none.
+    pub(crate) fn not_a_name(&self, what: &str, text: &str, forms: &str) -> Error {
+        Error::new(ErrorCode::InvalidValue, format!("{text:?} is no name of a {what}: {forms}"))
+    }
+
     /// An error of a value's own parser, with the flag put before it.
     pub(crate) fn named(&self, flag: &str, mut error: Error) -> Error {
         error.message = format!("--{flag}: {}", error.message);

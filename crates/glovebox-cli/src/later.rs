@@ -1,7 +1,7 @@
 //! Verbs and flags that are promised and not there yet. Whoever types one is told so, instead of what else it resembles.
 
 /// Verbs of later versions.
-const VERBS: [&str; 20] = [
+const VERBS: [&str; 18] = [
     "port",
     "ports",
     "network",
@@ -16,8 +16,6 @@ const VERBS: [&str; 20] = [
     "check",
     "images",
     "templates",
-    "volumes",
-    "projects",
     "serve",
     "mcp",
     "token",
@@ -25,7 +23,7 @@ const VERBS: [&str; 20] = [
 ];
 
 /// Flags of later versions, without their dashes.
-const FLAGS: [&str; 9] = ["allow", "check", "mode", "project", "runtime", "server", "task", "template", "volume"];
+const FLAGS: [&str; 7] = ["allow", "check", "mode", "runtime", "server", "task", "template"];
 
 /// Whether a later version has this verb.
 pub(crate) fn has_verb(name: &str) -> bool {

@@ -124,6 +124,8 @@ fn dispatch(line: CommandLine, backend: Option<Result<NativeBackend>>) -> Result
         Some(args::Verb::Cp(args)) => verbs::cp::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Files(args)) => verbs::files::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Destroy(args)) => verbs::living::destroy(&cli.globals, &args, &flags, backend),
+        Some(args::Verb::Volumes(args)) => verbs::volumes::execute(&cli.globals, &args, &flags, backend),
+        Some(args::Verb::Projects(args)) => verbs::projects::execute(&cli.globals, &args, &flags, backend),
         Some(args::Verb::Runs(args)) => verbs::runs::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Changes(args)) => verbs::changes::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Apply(args)) => verbs::apply::execute(&cli.globals, &args, &flags),

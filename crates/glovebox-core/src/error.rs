@@ -119,8 +119,16 @@ error_codes! {
     AmbiguousId = "ambiguous_id", 125;
     /// No sandbox has this id or name.
     SandboxNotFound = "sandbox_not_found", 125;
-    /// Another sandbox has this name already.
+    /// Another sandbox, volume or project has this name already.
     NameTaken = "name_taken", 125;
+    /// No volume has this name.
+    VolumeNotFound = "volume_not_found", 125;
+    /// No project has this name.
+    ProjectNotFound = "project_not_found", 125;
+    /// A volume or project is attached to a sandbox, or used by a run, and cannot be removed.
+    InUse = "in_use", 125;
+    /// A file breaks the rules of its project: what it is, its size, its type, or how many there are.
+    FileRefused = "file_refused", 125;
     /// The sandbox is in a state in which this cannot be done.
     WrongState = "wrong_state", 125;
     /// This backend or this host cannot do what was asked for.

@@ -21,6 +21,7 @@ mod result;
 mod secret;
 mod spec;
 mod value;
+mod volume;
 
 pub use backend::{Backend, Created, Features, Found, GuestIo, GuestStream};
 pub use change::{Change, ChangeRecord, ChangeSet, ContentKeeper, FileKind, FileState, KeptContent, NotKept, Obstacle};
@@ -41,7 +42,8 @@ pub use result::{
 };
 pub use secret::{Secret, SecretScan};
 pub use spec::{
-    Access, HOME_DIR, Label, Mount, Network, OUTPUTS_DIR, PROGRAM_DIR, SandboxSpec, User, WORKING_DIR, WORKSPACE_DIR,
-    Workspace, WorkspaceMode,
+    Access, HOME_DIR, Label, Mount, MountKind, Network, OUTPUTS_DIR, PROGRAM_DIR, SandboxSpec, User, WORKING_DIR,
+    WORKSPACE_DIR, Workspace, WorkspaceMode,
 };
 pub use value::{parse_count, parse_cpus, parse_duration, parse_memory, parse_open_files, parse_size};
+pub use volume::{Cache, DEFAULT_VOLUME_BYTES, PROJECT_DIR, PROJECT_FILES_DIR, ProjectName, VolumeMount, VolumeName};

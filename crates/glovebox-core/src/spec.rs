@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, ErrorCode, InsidePath, Layer, Limits, Living, Result, Tier};
+use crate::{
+    Cache, Error, ErrorCode, InsidePath, Layer, Limits, Living, ProjectName, Result, Tier, VolumeMount, volume,
+};
 
 /// The workspace inside.
 pub const WORKSPACE_DIR: &str = "/workspace";
@@ -18,7 +20,8 @@ pub const HOME_DIR: &str = "/home/user";
 pub const PROGRAM_DIR: &str = "/home/user/.program";
 
 /// Folders that no mount may cover or lie in: what makes the sandbox work, and what isolates it.
-const RESERVED: [&str; 7] = ["/proc", "/dev", "/sys", "/etc", "/.glovebox", OUTPUTS_DIR, "/workspace/project_files"];
+const RESERVED: [&str; 8] =
+    ["/proc", "/dev", "/sys", "/etc", "/.glovebox", OUTPUTS_DIR, volume::PROJECT_DIR, volume::PROJECT_FILES_DIR];
 
 /// Folders that no mount may cover, though it may lie in them.
 const KEPT: [&str; 3] = [WORKSPACE_DIR, WORKING_DIR, HOME_DIR];
@@ -34,6 +37,15 @@ pub struct SandboxSpec {
     pub workspace: Option<Workspace>,
     /// Further host files and folders.
     pub mounts: Vec<Mount>,
+    /// Volumes, which the engine turns into mounts.
+    #[serde(default)]
+    pub volumes: Vec<VolumeMount>,
+    /// Caches of package managers, which the engine turns into mounts and variables.
+    #[serde(default)]
+    pub caches: Vec<Cache>,
+    /// The project that it belongs to. The engine turns its files and its volume into mounts.
+    #[serde(default)]
+    pub project: Option<ProjectName>,
     /// Who commands run as.
     pub user: User,
     /// Layers without which the sandbox must not be made.
@@ -53,6 +65,9 @@ impl Default for SandboxSpec {
             network: Network::None,
             workspace: None,
             mounts: Vec::new(),
+            volumes: Vec::new(),
+            caches: Vec::new(),
+            project: None,
             user: User::default(),
             required_layers: Vec::new(),
             living: None,
@@ -114,6 +129,23 @@ pub struct Mount {
     pub target: InsidePath,
     /// Whether it can be written.
     pub access: Access,
+    /// Whose it is.
+    #[serde(default)]
+    pub kind: MountKind,
+}
+
+/// Whose a mount is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MountKind {
+    /// The caller's. What is written there counts to the sandbox's disk limit.
+    #[default]
+    Host,
+    /// Glovebox's own storage, which several sandboxes may share and which has a size of its own.
+    Volume {
+        /// How much it may hold.
+        bytes: u64,
+    },
 }
 
 impl Mount {
@@ -138,16 +170,22 @@ impl Mount {
         if text.chars().any(char::is_control) {
             return Err(wrong("it holds a control character"));
         }
-        let target = InsidePath::absolute(target).map_err(|e| wrong(&e.message))?;
-        if target.as_str() == "/" {
-            return Err(wrong("the target is the root"));
-        }
-        let reserved = RESERVED.iter().find(|folder| target.is_under(folder));
-        let kept = KEPT.iter().find(|folder| target.as_str() == **folder);
-        if let Some(folder) = reserved.or(kept) {
-            return Err(wrong(&format!("{folder} is Glovebox's own")));
-        }
-        Ok(Mount { source: source.into(), target, access })
+        let target = check_target(target).map_err(|why| wrong(&why))?;
+        Ok(Mount { source: source.into(), target, access, kind: MountKind::Host })
+    }
+}
+
+/// Checks where something may be mounted that the caller names; says why not.
+pub(crate) fn check_target(text: &str) -> Result<InsidePath, String> {
+    let target = InsidePath::absolute(text).map_err(|error| error.message)?;
+    if target.as_str() == "/" {
+        return Err("the target is the root".to_owned());
+    }
+    let reserved = RESERVED.iter().find(|folder| target.is_under(folder));
+    let kept = KEPT.iter().find(|folder| target.as_str() == **folder);
+    match reserved.or(kept) {
+        Some(folder) => Err(format!("{folder} is Glovebox's own")),
+        None => Ok(target),
     }
 }
 
@@ -236,6 +274,8 @@ mod tests {
             "/a:/proc/x",
             "/a:/etc",
             "/a:/workspace",
+            "/a:/workspace/project",
+            "/a:/workspace/project_files/x",
             "/a:/.glovebox/x",
             "/a\n:/b",
             "",

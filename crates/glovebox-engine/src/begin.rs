@@ -148,7 +148,7 @@ fn note(if_lost: &RunResult) -> Bytes {
     if text.len() > bound::NOTE { Bytes::new() } else { text.into() }
 }
 
-/// The clean environment with the toolchains in its PATH, then the caller's variables, then the secrets.
+/// The clean environment with the toolchains in its PATH and where caches are, then the caller's variables, then the secrets.
 fn environment(clean: &[(String, String)], request: &RunRequest) -> Vec<String> {
     let command = &request.command;
     let usual = clean.iter().find(|(name, _)| name == "PATH").map_or("", |(_, path)| path);
@@ -158,6 +158,7 @@ fn environment(clean: &[(String, String)], request: &RunRequest) -> Vec<String> 
     if !request.toolchains.is_empty() {
         all.insert("PATH", &path);
     }
+    all.extend(request.spec.caches.iter().flat_map(|cache| cache.variables()).copied());
     all.extend(command.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     all.extend(command.secrets.iter().map(|(name, secret)| (name.as_str(), secret.expose())));
     all.into_iter().map(|(name, value)| format!("{name}={value}")).collect()

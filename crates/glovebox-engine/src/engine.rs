@@ -24,6 +24,7 @@ use crate::{
     programs::Programs,
     result,
     run::{self, Beginning, Run},
+    shelf::Hold,
 };
 
 const DATA_DIR: &str = "/var/lib/glovebox";
@@ -108,11 +109,14 @@ impl Engine {
 
     /// The same as [`Engine::run`], as a stream of events. The sandbox is gone when [`Run::wait`] returns.
     pub async fn start(&self, mut request: RunRequest) -> Result<Run> {
+        // Before the compile step is looked up: what is shown to it may change what it makes.
+        let (spec, holds) = self.with_storage(&request.spec)?;
+        request.spec = spec;
         let (before, first) = compile::look_up(self, &mut request, Ground::Fresh)?;
         request.spec.mounts.extend(request.toolchains.mounts()?);
         let sandbox = SandboxId::new();
         let places = (self.slots.sandbox().await?, self.slots.run().await?);
-        let guard = self.begin(sandbox, &request.spec, places.0).await?;
+        let guard = self.begin(sandbox, &request.spec, places.0, holds).await?;
         let channel = guard.connect(Channel::once(self.backend.clone(), sandbox)).await?;
         // Before the command starts, and while the sandbox is being made.
         let entry = self.enter(sandbox, &request, Lasts::OneRun);
@@ -154,21 +158,23 @@ impl Engine {
     /// Makes a sandbox that stays while the value lives.
     pub async fn create(&self, spec: SandboxSpec) -> Result<Sandbox> {
         let id = SandboxId::new();
-        let guard = self.begin(id, &spec, self.slots.sandbox().await?).await?;
+        let (spec, holds) = self.with_storage(&spec)?;
+        let guard = self.begin(id, &spec, self.slots.sandbox().await?, holds).await?;
         let channel = guard.connect(Channel::to(self.backend.clone(), id)).await?;
         match self.backend.ready(guard.id).await {
             Ok(created) => {
                 let place = self.place(&guard, channel, created, &spec);
-                Ok(Sandbox { engine: self.clone(), place, guard, record: None })
+                Ok(Sandbox { engine: self.clone(), place, guard, record: None, spec: Arc::new(spec) })
             }
             Err(error) => Err(guard.end_after(error).await),
         }
     }
 
     /// Begins to make a sandbox.
-    async fn begin(&self, id: SandboxId, spec: &SandboxSpec, slot: Slot) -> Result<Arc<Guard>> {
+    async fn begin(&self, id: SandboxId, spec: &SandboxSpec, slot: Slot, holds: Vec<Hold>) -> Result<Arc<Guard>> {
         self.backend.create(id, spec).await?;
-        Ok(Arc::new(Guard { backend: self.backend.clone(), id, ended: OnceLock::new(), living: false, _slot: slot }))
+        let ended = OnceLock::new();
+        Ok(Arc::new(Guard { backend: self.backend.clone(), id, ended, living: false, _slot: slot, _holds: holds }))
     }
 
     fn place(&self, guard: &Guard, channel: Channel, created: Created, spec: &SandboxSpec) -> Place {
@@ -185,7 +191,7 @@ impl Engine {
         record: Arc<SandboxRecord>,
     ) -> Sandbox {
         let place = self.place(&guard, channel, created, &record.spec);
-        Sandbox { engine: self.clone(), place, guard, record: Some(record) }
+        Sandbox { engine: self.clone(), place, guard, spec: Arc::new(record.spec.clone()), record: Some(record) }
     }
 
     /// Removes what dead owners left, and says what it was.
@@ -210,6 +216,8 @@ pub struct Sandbox {
     pub(crate) guard: Arc<Guard>,
     /// What it is, if it is a living one.
     record: Option<Arc<SandboxRecord>>,
+    /// How it was made.
+    spec: Arc<SandboxSpec>,
 }
 
 impl Sandbox {
@@ -237,6 +245,8 @@ impl Sandbox {
     /// as this process and the sandbox live; [`Sandbox::attach`] finds it again.
     pub async fn start(&self, mut request: RunRequest) -> Result<Run> {
         self.add_variables(&mut request)?;
+        request.spec.project.clone_from(&self.spec.project);
+        request.spec.caches.clone_from(&self.spec.caches);
         let (before, first) = compile::look_up(&self.engine, &mut request, Ground::Lived)?;
         let slot = self.engine.slots.run().await?;
         let stdin = std::mem::take(&mut request.stdin);
@@ -313,12 +323,14 @@ pub(crate) struct Guard {
     /// A living sandbox does not end with those who use it.
     living: bool,
     _slot: Slot,
+    /// What it is shown stays as long as it does. Of a living one the record tells.
+    _holds: Vec<Hold>,
 }
 
 impl Guard {
     /// Holds on to a living sandbox.
     pub(crate) fn living(backend: Arc<dyn Backend>, id: SandboxId, slot: Slot) -> Self {
-        Guard { backend, id, ended: OnceLock::new(), living: true, _slot: slot }
+        Guard { backend, id, ended: OnceLock::new(), living: true, _slot: slot, _holds: Vec::new() }
     }
 
     /// Whether the sandbox outlives those who use it.

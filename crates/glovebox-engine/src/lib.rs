@@ -16,7 +16,7 @@
 //! before a run, `channel` speaks with the guest, `output` keeps head and tail of a stream, `limits` bounds what an engine
 //! does at one time, `artifacts` stores files, `entry` writes to the ledger,
 //! `contents` brings changed files there. `toolchain` and `source` turn code in a language into commands. `files` reads and
-//! writes what is inside.
+//! writes what is inside. `storage` shows volumes and projects to sandboxes, `shelf` keeps them.
 
 mod artifacts;
 mod attach;
@@ -27,6 +27,7 @@ mod compile;
 mod contents;
 mod engine;
 mod entry;
+mod file_name;
 mod files;
 mod following;
 mod handles;
@@ -37,12 +38,17 @@ mod living;
 mod output;
 mod place;
 mod programs;
+mod project_files;
+mod projects;
 mod registry;
 mod request;
 mod result;
 mod run;
+mod shelf;
 mod source;
+mod storage;
 mod toolchain;
+mod volumes;
 
 pub use attach::{KnownRun, RunEnd};
 pub use contents::CHANGE_RECORD;
@@ -54,7 +60,10 @@ pub use files::{
 pub use handles::{Canceller, TerminalHandle};
 pub use limits::{EngineLimits, WhenFull};
 pub use living::{EndedAt, NewSandbox, SandboxStatus};
+pub use project_files::{ProjectFile, ProjectFiles};
+pub use projects::{ProjectRules, ProjectStatus, Projects};
 pub use request::{Capture, Event, FileContent, InputFile, RunRequest, Stdin, TerminalSize};
 pub use run::Run;
 pub use source::{Compile, Prepared, Source, prepare};
 pub use toolchain::{Tool, Toolchains, not_found};
+pub use volumes::{VolumeStatus, Volumes};

@@ -21,6 +21,7 @@ use crate::{
     channel::Channel,
     engine::Guard,
     registry::{Ended, Hold, Registry},
+    storage::left_of_storage,
 };
 
 /// So long it is known of a sandbox that ended by itself.
@@ -99,8 +100,13 @@ impl Engine {
         spec.living = Some(Living { store: absolute(registry.store(id))?, lifetime, created_at });
         let backend = self.backend().name().to_owned();
         let record = Arc::new(SandboxRecord { sandbox: id, name, backend, labels, env, spec, created_at });
-        let made = match self.bring_up(&record).await {
-            Ok(sandbox) => registry.commit(&record).map(|()| sandbox),
+        // Held until the record tells that the sandbox has it.
+        let storage = self.with_storage(&record.spec);
+        let made = match storage {
+            Ok((spec, _holds)) => match self.bring_up(&record, &spec).await {
+                Ok(sandbox) => registry.commit(&record).map(|()| sandbox),
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         };
         if made.is_err() {
@@ -143,7 +149,7 @@ impl Engine {
         if let Some(ended) = self.registry().ended(id) {
             return Err(gone(record, &ended));
         }
-        let created = self.backend().open(id, &record.spec).await?;
+        let created = self.backend().open(id, &self.with_storage(&record.spec)?.0).await?;
         Ok((Arc::new(Guard::living(self.backend().clone(), id, None)), created))
     }
 
@@ -181,7 +187,7 @@ impl Engine {
             ended,
             backend: record.backend.clone(),
             image: "host".into(),
-            project: None,
+            project: record.spec.project.as_ref().map(ToString::to_string),
             created_at: record.created_at,
             expires_at: lifetime.expires_at(record.created_at),
             idle_timeout_ms: lifetime.idle.map(|idle| idle.as_millis() as u64),
@@ -201,7 +207,7 @@ impl Engine {
     pub async fn restart(&self, text: &str) -> Result<Sandbox> {
         let (record, _hold) = self.take(text).await?;
         match self.backend().state(record.sandbox).await? {
-            SandboxState::Stopped => self.bring_up(&record).await,
+            SandboxState::Stopped => self.bring_up(&record, &self.with_storage(&record.spec)?.0).await,
             _ => self.open_record(record).await,
         }
     }
@@ -213,7 +219,7 @@ impl Engine {
         let store = self.registry().store(record.sandbox);
         self.backend().remove_store(&store).await?;
         self.registry().make_store(record.sandbox)?;
-        self.bring_up(&record).await
+        self.bring_up(&record, &self.with_storage(&record.spec)?.0).await
     }
 
     /// Freezes all processes of a sandbox.
@@ -246,24 +252,28 @@ impl Engine {
         Ok(id)
     }
 
-    /// Removes what is left of sandboxes whose making or removing was cut short, and says which.
-    async fn remove_abandoned(&self) -> Vec<SandboxId> {
+    /// Removes what is left of sandboxes and storage whose making or removing was cut short, and says what.
+    async fn remove_abandoned(&self) -> Vec<String> {
         let mut removed = Vec::new();
         for id in self.registry().abandoned() {
             // What cannot be removed now is found again by the next start.
             let emptied = self.backend().remove_store(&self.registry().store(id)).await;
             if emptied.is_ok() && self.registry().remove(id, None).is_ok() {
-                removed.push(id);
+                removed.push(format!("what was left of {id}"));
+            }
+        }
+        for left in left_of_storage(self.data_dir()) {
+            if self.backend().remove_store(&left).await.is_ok() {
+                removed.push("what was left of a volume or a project".to_owned());
             }
         }
         removed
     }
 
-    /// Removes what is left of sandboxes whose making or removing was cut short, and the notes of those that ended by
-    /// themselves more than a week ago. Says what it was.
+    /// Removes what is left of sandboxes and storage whose making or removing was cut short, and the notes of sandboxes that
+    /// ended by themselves more than a week ago. Says what it was.
     pub async fn collect_sandboxes(&self) -> Vec<String> {
-        let left = self.remove_abandoned().await.into_iter().map(|id| format!("what was left of {id}"));
-        let mut removed: Vec<String> = left.collect();
+        let mut removed = self.remove_abandoned().await;
         for id in self.registry().ids() {
             let is_old = |ended: &Ended| Timestamp::now().duration_since(ended.at()) > NOTED_FOR;
             if self.registry().ended(id).is_some_and(|ended| is_old(&ended))
@@ -278,7 +288,9 @@ impl Engine {
     /// Whether there is something for [`Engine::collect_sandboxes`] in a data folder.
     pub fn has_left_sandboxes(data_dir: &Path) -> bool {
         let registry = Registry::below(data_dir);
-        !registry.abandoned().is_empty() || registry.ids().into_iter().any(|id| registry.ended(id).is_some())
+        !registry.abandoned().is_empty()
+            || !left_of_storage(data_dir).is_empty()
+            || registry.ids().into_iter().any(|id| registry.ended(id).is_some())
     }
 
     /// Reads what a sandbox is, under its lock.
@@ -308,11 +320,11 @@ impl Engine {
         Err(Error::new(ErrorCode::WrongState, message).hint(format!("add --backend {theirs}")))
     }
 
-    /// Makes the sandbox of a record.
-    async fn bring_up(&self, record: &Arc<SandboxRecord>) -> Result<Sandbox> {
+    /// Makes the sandbox of a record, whose storage is in the spec.
+    async fn bring_up(&self, record: &Arc<SandboxRecord>, spec: &SandboxSpec) -> Result<Sandbox> {
         let id = record.sandbox;
         let slot = self.slots().sandbox().await?;
-        self.backend().create(id, &record.spec).await?;
+        self.backend().create(id, spec).await?;
         let made = async {
             let created = self.backend().ready(id).await?;
             let channel = Channel::to(self.backend().clone(), id).await?;
@@ -336,7 +348,9 @@ impl Engine {
         if self.backend().state(id).await? == SandboxState::Stopped {
             return Ok(());
         }
-        match self.backend().open(id, &record.spec).await {
+        // What it was shown does not matter for its end, and may be gone.
+        let spec = SandboxSpec { workspace: None, mounts: Vec::new(), ..record.spec.clone() };
+        match self.backend().open(id, &spec).await {
             Ok(_) => self.backend().destroy(id).await,
             // It ended by itself in between.
             Err(error) if error.code == ErrorCode::WrongState => Ok(()),
@@ -344,7 +358,7 @@ impl Engine {
         }
     }
 
-    fn registry(&self) -> Registry {
+    pub(crate) fn registry(&self) -> Registry {
         Registry::below(self.data_dir())
     }
 }

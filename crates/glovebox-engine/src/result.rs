@@ -45,6 +45,7 @@ pub(crate) struct Asked {
     pub(crate) command: Command,
     pub(crate) labels: Vec<Label>,
     pub(crate) workspace: Option<WorkspaceRecord>,
+    pub(crate) project: Option<String>,
     pub(crate) timeout: Duration,
     pub(crate) output: u64,
 }
@@ -55,6 +56,7 @@ impl Asked {
             command: request.command.clone(),
             labels: request.labels.clone(),
             workspace: workspace(request),
+            project: project(request),
             timeout: request.spec.limits.timeout,
             output: request.spec.limits.output,
         }
@@ -85,7 +87,7 @@ pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunRes
         sandbox: identity.sandbox,
         backend: identity.backend.into(),
         image: "host".into(),
-        project: None,
+        project: asked.project.clone(),
         labels: labels(&asked.command, &asked.labels),
         command: record(&asked.command, &places),
         workspace: asked.workspace.clone(),
@@ -123,7 +125,7 @@ pub(crate) fn if_lost(run: RunId, sandbox: SandboxId, backend: &str, request: &R
         sandbox,
         backend: backend.into(),
         image: "host".into(),
-        project: None,
+        project: project(request),
         labels: labels(&request.command, &request.labels),
         command: record(&request.command, &Places::default()),
         workspace: workspace(request),
@@ -171,6 +173,11 @@ fn workspace(request: &RunRequest) -> Option<WorkspaceRecord> {
     let workspace = request.spec.workspace.as_ref()?;
     let path = mask(&request.command, &workspace.source.display().to_string());
     Some(WorkspaceRecord { path, mode: workspace.mode })
+}
+
+/// The project, as it is recorded.
+fn project(request: &RunRequest) -> Option<String> {
+    request.spec.project.as_ref().map(ToString::to_string)
 }
 
 /// What there was no room for at the end of a step, if anything.

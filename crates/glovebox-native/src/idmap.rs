@@ -25,6 +25,9 @@ use crate::{
 /// Where ranges begin that neither accounts nor the usual sub-ids use.
 pub(crate) const FIRST: u32 = 0x2000_0000;
 
+/// Who owns volumes on disk: an id before all ranges.
+pub(crate) const NOBODY: u32 = FIRST - 1;
+
 /// How many ids a sandbox has.
 pub(crate) const RANGE: u32 = 65536;
 

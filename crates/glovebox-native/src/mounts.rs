@@ -10,7 +10,7 @@ use std::{
 };
 
 use rustix::{
-    fs::CWD,
+    fs::{CWD, Gid, Mode, OFlags, Uid},
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
         fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, open_tree,
@@ -74,8 +74,23 @@ fn owned(mount: &PlannedMount, read_only: bool, ids: &SandboxIds, plan: &Plan) -
     if ids.standing() != Standing::Root {
         return Ok((step(&name, clone_sealed(&mount.source, read_only, None))?, Mapped::NotAll));
     }
+    if mount.volume.is_some() {
+        step(&name, give_to_nobody(&mount.source))?;
+    }
     let namespace = step(&name, owner_namespace(&mount.source, ids.base(), plan))?;
     step(&name, sealed(&mount.source, read_only, namespace.as_fd()))
+}
+
+/// Gives the folder of a volume to an id that no account and no sandbox has. It is the user of commands in every sandbox that
+/// has the volume, and nothing that they leave there is ever root's own, such as a set-user-id program.
+fn give_to_nobody(source: &str) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(source, flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&folder)?;
+    if (stat.st_uid, stat.st_gid) == (idmap::NOBODY, idmap::NOBODY) {
+        return Ok(());
+    }
+    Ok(rustix::fs::fchown(&folder, Some(Uid::from_raw(idmap::NOBODY)), Some(Gid::from_raw(idmap::NOBODY)))?)
 }
 
 fn must_be_mapped(mount: &PlannedMount, mapped: Mapped, ids: &SandboxIds) -> Result<(), Failure> {

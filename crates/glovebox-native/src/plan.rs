@@ -53,16 +53,21 @@ impl Plan {
         if self.living.is_some() { 0 } else { self.disk }
     }
 
-    /// Whether programs can write to a file system that has no size limit of its own.
+    /// Whether what programs write themselves lies on a file system that has no size limit of its own.
     pub(crate) fn writes_to_host(&self) -> bool {
         self.living.is_some() || !self.written_folders().is_empty()
     }
 
-    /// Files and folders of the host that programs can write in place.
+    /// Files and folders of the host that programs can write in place, and in which what is written counts as the sandbox's.
     pub(crate) fn written_folders(&self) -> Vec<&str> {
         let workspace = self.workspace.as_ref().filter(|_| !self.workspace_overlay);
-        let written = self.mounts.iter().chain(workspace).filter(|mount| !mount.read_only);
+        let written = self.mounts.iter().chain(workspace).filter(|mount| !mount.read_only && mount.volume.is_none());
         written.map(|mount| mount.source.as_str()).collect()
+    }
+
+    /// Volumes that programs can write, and how much each may hold.
+    pub(crate) fn written_volumes(&self) -> impl Iterator<Item = (&PlannedMount, u64)> {
+        self.mounts.iter().filter(|mount| !mount.read_only).filter_map(|mount| Some((mount, mount.volume?)))
     }
 }
 
@@ -74,6 +79,9 @@ pub(crate) struct PlannedMount {
     /// Absolute path inside.
     pub(crate) target: String,
     pub(crate) read_only: bool,
+    /// How much it may hold, if it is a volume; otherwise what is written there counts as the sandbox's.
+    #[serde(default)]
+    pub(crate) volume: Option<u64>,
 }
 
 /// What a backend asks of its launcher. A socket for the answer comes along; with `Create`, the guest's end of the

@@ -10,7 +10,8 @@
 //! Memory without groups: see `processes`.
 //!
 //! Disk. A workspace or mount that is written in place lies on a file system of the host. A small process adds up
-//! what is in it, again and again, and tells when it has grown by more than the limit, and by which.
+//! what is in it, again and again, and tells when it has grown by more than the limit, and by which. A volume is held to a
+//! size of its own in the same way.
 
 mod processes;
 
@@ -130,8 +131,48 @@ pub(crate) const OUTGROWN_FILES: u8 = b'f';
 
 /// Opens the folders of the host that programs inside can write in place.
 pub(crate) fn open_written(plan: &Plan) -> io::Result<Vec<OwnedFd>> {
-    let open = |source: &str| rustix::fs::open(source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     Ok(plan.written_folders().into_iter().map(open).collect::<Result<_, _>>()?)
+}
+
+fn open(source: &str) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open(source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Folders that programs inside can write in place, and how much may be in them.
+pub(crate) struct Written {
+    pub(crate) places: Vec<OwnedFd>,
+    pub(crate) most: Size,
+}
+
+impl Written {
+    /// What a sandbox is held to: first these folders, in which only what is new counts; then each volume. A volume that is
+    /// full already may not grow any more.
+    pub(crate) fn all(folders: Vec<OwnedFd>, plan: &Plan) -> io::Result<Vec<Written>> {
+        let size = |places: &[OwnedFd]| match total(places) {
+            Some(size) => Ok(size),
+            // A living sandbox must be kept whatever is in its folders; its next look finds that it is too much.
+            None if plan.living.is_some() => Ok(Size::default()),
+            None => Err(io::Error::from(rustix::io::Errno::FBIG)),
+        };
+        let before = size(&folders)?;
+        let (bytes, entries) = (before.bytes.saturating_add(plan.disk), before.entries.saturating_add(plan.inodes));
+        let mut all = vec![Written { places: folders, most: Size { bytes, entries } }];
+        for (mount, most) in plan.written_volumes() {
+            let places = vec![open(&mount.source)?];
+            let bytes = size(&places)?.bytes.max(most);
+            all.push(Written { places, most: Size { bytes, entries: MOST_ENTRIES } });
+        }
+        Ok(all)
+    }
+
+    /// What there is too much of, if anything.
+    fn outgrown(&self) -> Option<u8> {
+        match total(&self.places) {
+            Some(size) if size.bytes > self.most.bytes => Some(OUTGROWN_BYTES),
+            Some(size) if size.entries <= self.most.entries => None,
+            _ => Some(OUTGROWN_FILES),
+        }
+    }
 }
 
 /// Starts a process that watches folders of the host which programs inside can write. The descriptor becomes readable
@@ -142,18 +183,17 @@ pub(crate) fn start_disk_watch(plan: &Plan) -> io::Result<(OwnedFd, KillOnDrop)>
 
 /// The same over these folders.
 pub(crate) fn start_disk_watch_over(folders: Vec<OwnedFd>, plan: &Plan) -> io::Result<(OwnedFd, KillOnDrop)> {
-    let before = total(&folders).ok_or_else(|| io::Error::from(rustix::io::Errno::FBIG))?;
-    let most =
-        Size { bytes: before.bytes.saturating_add(plan.disk), entries: before.entries.saturating_add(plan.inodes) };
+    let written = Written::all(folders, plan)?;
     let (tell, told) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map(|(r, w)| (w, r))?;
     match sys::fork_with(0)? {
         Forked::Child => {
             drop(told);
             sys::set_name("glovebox-watch");
-            let mut keep: Vec<_> = folders.iter().chain([&tell]).map(AsRawFd::as_raw_fd).collect();
+            let places = written.iter().flat_map(|written| &written.places);
+            let mut keep: Vec<_> = places.chain([&tell]).map(AsRawFd::as_raw_fd).collect();
             keep.sort_unstable();
             if sys::die_with_parent().and_then(|()| sys::close_all_but(&keep)).is_ok() {
-                watch_folders(&folders, most, &tell);
+                watch_folders(&written, &tell);
             }
             sys::exit_now(0)
         }
@@ -161,16 +201,13 @@ pub(crate) fn start_disk_watch_over(folders: Vec<OwnedFd>, plan: &Plan) -> io::R
     }
 }
 
-fn watch_folders(folders: &[OwnedFd], most: Size, tell: &OwnedFd) {
+fn watch_folders(written: &[Written], tell: &OwnedFd) {
     // The pipe has an event only once nobody reads it any more.
     while poll(&mut [PollFd::new(tell, PollFlags::empty())], Some(&REST)) == Ok(0) {
-        let outgrown = match total(folders) {
-            Some(size) if size.bytes > most.bytes => OUTGROWN_BYTES,
-            Some(size) if size.entries <= most.entries => continue,
-            _ => OUTGROWN_FILES,
-        };
-        let _ = rustix::io::write(tell, &[outgrown]);
-        return;
+        if let Some(outgrown) = written.iter().find_map(Written::outgrown) {
+            let _ = rustix::io::write(tell, &[outgrown]);
+            return;
+        }
     }
 }
 
@@ -179,6 +216,28 @@ fn watch_folders(folders: &[OwnedFd], most: Size, tell: &OwnedFd) {
 pub(crate) struct Size {
     pub(crate) bytes: u64,
     pub(crate) entries: u64,
+}
+
+impl Size {
+    /// How many bytes tell a size.
+    pub(crate) const BYTES: usize = 16;
+
+    /// Both together.
+    pub(crate) fn and(self, other: Size) -> Size {
+        let bytes = self.bytes.saturating_add(other.bytes);
+        Size { bytes, entries: self.entries.saturating_add(other.entries) }
+    }
+
+    /// The size for another process of the same program.
+    pub(crate) fn to_bytes(self) -> [u8; Size::BYTES] {
+        (u128::from(self.bytes) << 64 | u128::from(self.entries)).to_le_bytes()
+    }
+
+    /// A size that another process told.
+    pub(crate) fn from_bytes(said: &[u8]) -> Self {
+        let number = said.try_into().map_or(u128::MAX, u128::from_le_bytes);
+        Size { bytes: (number >> 64) as u64, entries: number as u64 }
+    }
 }
 
 /// What these files and folders take with all below them. No link is followed. Nothing when that is too much to look at.

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use glovebox_core::{
-    Access, Command, InsidePath, Layer, Mount, Network, PROGRAM_DIR, Result, RunResult, SandboxSpec, Secret, Tier,
-    User, Workspace, WorkspaceMode, parse_cpus, parse_duration, parse_size,
+    Access, Cache, Command, InsidePath, Layer, Mount, MountKind, Network, PROGRAM_DIR, ProjectName, Result, RunResult,
+    SandboxSpec, Secret, Tier, User, VolumeMount, Workspace, WorkspaceMode, parse_cpus, parse_duration, parse_size,
 };
 use glovebox_engine::{
     Capture, Compile, FileContent, InputFile, NewSandbox, Run, RunRequest, Sandbox, Stdin, TerminalSize, Toolchains,
@@ -138,7 +138,22 @@ impl<'a> Setup<'a> {
 
     pub(crate) fn mount(mut self, source: &Path, target: &str, access: Access) -> Self {
         let target = InsidePath::absolute(target).expect("the case names a path");
-        self.spec.mounts.push(Mount { source: source.to_owned(), target, access });
+        self.spec.mounts.push(Mount { source: source.to_owned(), target, access, kind: MountKind::Host });
+        self
+    }
+
+    pub(crate) fn volume(mut self, text: &str) -> Self {
+        self.spec.volumes.push(VolumeMount::parse(text).expect("the case names a volume"));
+        self
+    }
+
+    pub(crate) fn project(mut self, name: &str) -> Self {
+        self.spec.project = Some(ProjectName::parse(name).expect("the case names a project"));
+        self
+    }
+
+    pub(crate) fn cache(mut self, name: &str) -> Self {
+        self.spec.caches.extend(Cache::parse(name).expect("the case names a cache"));
         self
     }
 

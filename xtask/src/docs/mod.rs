@@ -52,7 +52,14 @@ fn glovebox() -> Result<PathBuf> {
 }
 
 fn pages(glovebox: &Path) -> Result<Vec<Page>> {
-    let mut pages = vec![tables::errors(), tables::layers(), tables::limits()?, tables::languages(), fields::result()?];
+    let mut pages = vec![
+        tables::errors(),
+        tables::layers(),
+        tables::limits()?,
+        tables::languages(),
+        tables::caches(),
+        fields::result()?,
+    ];
     pages.push(command_line::help(glovebox)?);
     pages.extend(command_line::man(glovebox)?);
     Ok(pages)

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
-use glovebox_core::{ErrorCode, Language, Layer, Limits};
+use glovebox_core::{Cache, ErrorCode, Language, Layer, Limits};
 
 use super::{Page, fields};
 
@@ -68,6 +68,23 @@ pub(super) fn limits() -> Result<Page> {
         let _ = writeln!(text, "| `{flag}` | {default} | {doc} |");
     }
     Ok(Page::markdown("limits", &text))
+}
+
+/// The page of caches.
+pub(super) fn caches() -> Page {
+    let mut text = String::from(
+        "# Caches\n\n\
+         `--cache TOOL` of `run` and `create` shows the sandbox a volume that outlives it, and sets the variables by which the\n\
+         tool finds it; `--env` wins over them. `--cache all` gives all of them. A sandbox without a project has the volume\n\
+         of this table; a [project](../guides/projects-and-volumes.md) has its own.\n\n\
+         | `--cache` | volume | where | variables | what is kept |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for cache in Cache::ALL {
+        let pairs: Vec<String> = cache.variables().iter().map(|(name, value)| format!("`{name}={value}`")).collect();
+        let (volume, target) = (cache.volume(), cache.target());
+        let _ = writeln!(text, "| `{cache}` | `{volume}` | `{target}` | {} | {} |", pairs.join(", "), cache.holds());
+    }
+    Page::markdown("caches", &text)
 }
 
 /// The page of languages.

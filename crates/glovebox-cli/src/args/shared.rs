@@ -96,6 +96,15 @@ pub(crate) struct SandboxArgs {
     /// Show a file or folder of this machine inside, read-only unless :rw is added (repeatable)
     #[arg(long, value_name = "SRC:DST[:ro|rw]", help_heading = "Files")]
     pub(crate) mount: Vec<String>,
+    /// Attach a volume, read-write unless :ro is added; it is made when it is not there (repeatable)
+    #[arg(long, value_name = "NAME:DST[:ro|rw]", help_heading = "Files")]
+    pub(crate) volume: Vec<String>,
+    /// Make it a sandbox of this project: its files read-only at /workspace/project_files, its volume at /workspace/project
+    #[arg(long, value_name = "NAME", help_heading = "Files")]
+    pub(crate) project: Option<String>,
+    /// Keep what this package manager downloads: pip, npm, cargo, go, maven, gradle, nuget, gem, composer or all (repeatable)
+    #[arg(long, value_name = "TOOL", help_heading = "Files")]
+    pub(crate) cache: Vec<String>,
     /// Show a toolchain of yours inside, read-only and first in PATH: a folder with bin in it, such as
     /// ~/.rustup/toolchains/NAME (repeatable)
     #[arg(long, value_name = "DIR", help_heading = "Files")]

@@ -47,7 +47,11 @@ pub(super) fn engine_below(data_dir: &Path) -> Engine {
 }
 
 /// An engine that also makes sandboxes and removes files.
-fn making_engine(globals: &Globals, flags: &Flags, backend: Option<Result<NativeBackend>>) -> Result<Engine> {
+pub(super) fn making_engine(
+    globals: &Globals,
+    flags: &Flags,
+    backend: Option<Result<NativeBackend>>,
+) -> Result<Engine> {
     require_native(&globals.backend, flags)?;
     let backend = backend.unwrap_or_else(NativeBackend::start)?;
     Ok(Engine::new(Arc::new(backend)).with_data_dir(data_dir(globals)))
@@ -129,6 +133,9 @@ fn document(status: &SandboxStatus) -> Result<Value> {
     document["workspace"] = json!(spec.workspace.as_ref().map(|w| json!({ "source": w.source, "mode": w.mode })));
     let mount = |m: &glovebox_core::Mount| json!({ "source": m.source, "target": m.target, "access": m.access });
     document["mounts"] = spec.mounts.iter().map(mount).collect();
+    let volume = |v: &glovebox_core::VolumeMount| json!({ "name": v.name, "target": v.target, "access": v.access });
+    document["volumes"] = spec.volumes.iter().map(volume).collect();
+    document["caches"] = json!(spec.caches);
     document["network"] = json!(spec.network);
     document["env"] = json!(status.record.env);
     Ok(document)
@@ -167,8 +174,14 @@ fn page(status: &SandboxStatus) -> String {
     if let Some(workspace) = &spec.workspace {
         lines.push(("workspace", printable(&workspace.source.display().to_string())));
     }
+    lines.extend(status.project.iter().map(|project| ("project", project.clone())));
+    let access = |access| if access == Access::ReadWrite { "read-write" } else { "read-only" };
+    for volume in &spec.volumes {
+        lines.push(("volume", format!("{} at {}, {}", volume.name, volume.target, access(volume.access))));
+    }
+    lines.extend(spec.caches.iter().map(|cache| ("cache", cache.to_string())));
     for mount in &spec.mounts {
-        let access = if mount.access == Access::ReadWrite { "read-write" } else { "read-only" };
+        let access = access(mount.access);
         lines.push(("mount", printable(&format!("{} at {}, {access}", mount.source.display(), mount.target))));
     }
     lines.extend(status.labels.iter().map(|(key, value)| ("label", printable(&format!("{key}={value}")))));

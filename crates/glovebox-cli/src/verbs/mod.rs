@@ -12,10 +12,12 @@ pub(crate) mod files;
 pub(crate) mod gc;
 pub(crate) mod living;
 pub(crate) mod man;
+pub(crate) mod projects;
 pub(crate) mod prove;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod usage;
+pub(crate) mod volumes;
 
 use std::path::PathBuf;
 

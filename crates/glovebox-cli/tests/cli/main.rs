@@ -17,6 +17,7 @@ mod result;
 mod running;
 mod runs;
 mod secrets;
+mod storage;
 mod terminal;
 mod trust;
 mod without_namespaces;

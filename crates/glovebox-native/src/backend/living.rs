@@ -10,6 +10,7 @@ use super::{
     send_order, unavailable,
 };
 use crate::{
+    answers::Answers,
     changes::Layers,
     living::{Door, LivingFolder},
     owner::RuntimeFolder,
@@ -174,8 +175,13 @@ impl NativeBackend {
 
     /// Has the launcher remove the files of a sandbox: an ordinary user's may belong to ids that are theirs only there.
     pub(super) async fn remove_files(&self, store: &Path) -> Result<()> {
-        match answer(self.order(&Order::RemoveStore { store: store.to_owned() }, None)?).await? {
-            (Answer::Done, _) => Ok(()),
+        let answers = Answers::on(self.order(&Order::RemoveStore { store: store.to_owned() }, None)?)?;
+        match answers.next().await? {
+            (Answer::Done, _) => {
+                // The end of the stream is that of the process that did it.
+                let _ = answers.next().await;
+                Ok(())
+            }
             (Answer::Failed(failure), _) => Err(failure.into_error()),
             _ => Err(unavailable("the launcher answered another question")),
         }

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fs, io, path::Path};
 
 use glovebox_core::{
-    Access, Enforcement, Error, ErrorCode, Isolation, Layer, LimitKind, LimitsInForce, Living, Network, Result,
-    SandboxSpec, Tier, WORKING_DIR, WorkspaceMode,
+    Access, Enforcement, Error, ErrorCode, Isolation, Layer, LimitKind, LimitsInForce, Living, MountKind, Network,
+    Result, SandboxSpec, Tier, WORKING_DIR, WorkspaceMode,
 };
 
 use crate::{
@@ -70,12 +70,17 @@ fn plan_workspace(workspace: &glovebox_core::Workspace) -> Result<PlannedMount> 
         return Err(Error::new(ErrorCode::NotADirectory, message));
     }
     let read_only = workspace.mode == WorkspaceMode::ReadOnly;
-    Ok(PlannedMount { source, target: WORKING_DIR.into(), read_only })
+    Ok(PlannedMount { source, target: WORKING_DIR.into(), read_only, volume: None })
 }
 
 fn plan_mount(mount: &glovebox_core::Mount) -> Result<PlannedMount> {
     let source = host_path(&mount.source)?;
-    Ok(PlannedMount { source, target: mount.target.as_str().into(), read_only: mount.access == Access::ReadOnly })
+    let volume = match mount.kind {
+        MountKind::Host => None,
+        MountKind::Volume { bytes } => Some(bytes),
+    };
+    let (target, read_only) = (mount.target.as_str().into(), mount.access == Access::ReadOnly);
+    Ok(PlannedMount { source, target, read_only, volume })
 }
 
 /// The absolute form of a path that the caller named on the host.
@@ -105,6 +110,8 @@ pub(super) fn limits_in_force(spec: &SandboxSpec, plan: &Plan, lowered: Vec<Limi
         ("open_files", Enforcement::Rlimit),
         ("timeout", Enforcement::Timer),
     ];
+    // Each volume has a size of its own, which no file system knows.
+    let volumes = plan.written_volumes().next().map(|_| ("volumes", Enforcement::Watched));
     LimitsInForce {
         memory_bytes: plan.memory,
         cpus: plan.cpus,
@@ -117,7 +124,11 @@ pub(super) fn limits_in_force(spec: &SandboxSpec, plan: &Plan, lowered: Vec<Limi
         memory_group_bytes: Some(plan.group_memory()),
         store: if plan.living.is_some() { "folder" } else { "tmpfs" }.into(),
         lowered,
-        enforcement: held.into_iter().map(|(name, by)| (name.to_owned(), by)).collect::<BTreeMap<_, _>>(),
+        enforcement: held
+            .into_iter()
+            .chain(volumes)
+            .map(|(name, by)| (name.to_owned(), by))
+            .collect::<BTreeMap<_, _>>(),
     }
 }
 

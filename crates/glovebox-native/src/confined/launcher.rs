@@ -337,6 +337,10 @@ impl Confined {
         if (plan.uid, plan.gid) != (user.uid, user.gid) {
             return refused("without namespaces there is no other user inside; leave out --user".into(), libc::EINVAL);
         }
+        if plan.mounts.iter().any(|mount| mount.volume.is_some()) {
+            let step = "mount a volume: volumes, caches and projects need namespaces; leave out --volume, --cache and --project";
+            return refused(step.into(), libc::EINVAL);
+        }
         for mount in &plan.mounts {
             let same = std::fs::canonicalize(&mount.target).is_ok_and(|path| path.as_os_str() == mount.source.as_str());
             if !same {

@@ -14,7 +14,7 @@ use crate::{
     plan::{Answer, Outgrown, Plan},
     store,
     sys::{self, Forked, KillOnDrop},
-    watch::{self, Size},
+    watch::{self, Size, Written},
     wire,
 };
 
@@ -23,12 +23,13 @@ const DISK_REST: Duration = Duration::from_millis(250);
 /// How many can wait for a look at one time.
 const MOST_ASKED: usize = 64;
 
-/// The watch over the disk of one living sandbox.
+/// The watch over the disk of one living sandbox, and over the volumes that it can write.
 pub(super) struct Disk {
-    /// Folders of the host that can be written in place.
-    folders: Vec<OwnedFd>,
+    /// Folders of the host that can be written in place, to which the store adds; then each volume.
+    written: Vec<Written>,
     store: OwnedFd,
-    most: Size,
+    /// What was in each the last time.
+    sizes: Vec<Size>,
     last: Option<Seen>,
     pub(super) looking: Option<(OwnedFd, KillOnDrop)>,
     pub(super) next: Option<Instant>,
@@ -39,7 +40,6 @@ pub(super) struct Disk {
 /// What a look found.
 #[derive(Clone, Copy)]
 struct Seen {
-    all: Size,
     /// What the store alone holds; nothing when that was too much to look at.
     store: Option<u64>,
     at: Instant,
@@ -47,13 +47,9 @@ struct Seen {
 
 impl Disk {
     pub(super) fn of(plan: &Plan, store: &OwnedFd) -> io::Result<Self> {
-        let folders = watch::open_written(plan)?;
-        // What lies in folders of the host from before does not count.
-        let before = watch::total(&folders).unwrap_or_default();
-        let store = store.try_clone()?;
-        let most =
-            Size { bytes: before.bytes.saturating_add(plan.disk), entries: before.entries.saturating_add(plan.inodes) };
-        Ok(Disk { folders, store, most, last: None, looking: None, next: None, asked: Vec::new() })
+        let written = Written::all(watch::open_written(plan)?, plan)?;
+        let (store, sizes) = (store.try_clone()?, vec![Size::default(); written.len()]);
+        Ok(Disk { written, store, sizes, last: None, looking: None, next: None, asked: Vec::new() })
     }
 
     /// Has a child add up what is there, so that the keeper can go on meanwhile.
@@ -62,17 +58,16 @@ impl Disk {
         match sys::fork_with(0)? {
             Forked::Child => {
                 sys::set_name("glovebox-watch");
-                let mut keep: Vec<_> =
-                    self.folders.iter().chain([&self.store, &tell]).map(AsRawFd::as_raw_fd).collect();
+                let places = self.written.iter().flat_map(|written| &written.places);
+                let mut keep: Vec<_> = places.chain([&self.store, &tell]).map(AsRawFd::as_raw_fd).collect();
                 keep.sort_unstable();
                 if sys::die_with_parent().and_then(|()| sys::close_all_but(&keep)).is_ok() {
                     // A tree that is too much to look at is too much.
                     let much = Size { bytes: u64::MAX, entries: u64::MAX };
-                    let store = watch::total(std::slice::from_ref(&self.store)).unwrap_or(much);
-                    let folders = watch::total(&self.folders).unwrap_or(much);
-                    let bytes = store.bytes.saturating_add(folders.bytes);
-                    let entries = store.entries.saturating_add(folders.entries);
-                    let said = [bytes, entries, store.bytes].map(u64::to_le_bytes).concat();
+                    let size = |places: &[OwnedFd]| watch::total(places).unwrap_or(much);
+                    let store = size(std::slice::from_ref(&self.store));
+                    let written = self.written.iter().map(|written| size(&written.places));
+                    let said: Vec<u8> = [store].into_iter().chain(written).flat_map(Size::to_bytes).collect();
                     let _ = rustix::io::write(&tell, &said);
                 }
                 sys::exit_now(0)
@@ -84,22 +79,27 @@ impl Disk {
     /// Hears what the child found. Says what there is too much of, if it also grew: whoever makes room is let.
     fn end_look(&mut self) -> Option<Outgrown> {
         let (told, child) = self.looking.take()?;
-        let mut said = [0; 24];
+        let mut said = vec![0; (1 + self.written.len()) * Size::BYTES];
         let heard = rustix::io::read(&told, &mut said[..]) == Ok(said.len());
         drop(child.keep());
         self.next = Some(Instant::now() + DISK_REST);
         if !heard {
             return None;
         }
-        let number = |at: usize| u64::from_le_bytes(said[at..at + 8].try_into().expect("eight bytes"));
-        let now = Size { bytes: number(0), entries: number(8) };
-        let store = Some(number(16)).filter(|bytes| *bytes < u64::MAX);
-        let last = self.last.replace(Seen { all: now, store, at: Instant::now() });
-        let last = last.map(|last| last.all).unwrap_or_default();
-        if now.bytes > self.most.bytes && now.bytes >= last.bytes {
-            return Some(Outgrown::Bytes);
+        let mut sizes = said.chunks_exact(Size::BYTES).map(Size::from_bytes);
+        let store = sizes.next().unwrap_or_default();
+        self.last = Some(Seen { store: Some(store.bytes).filter(|bytes| *bytes < u64::MAX), at: Instant::now() });
+        let own = sizes.next().unwrap_or_default().and(store);
+        let mut outgrown = None;
+        for ((written, last), now) in self.written.iter().zip(&mut self.sizes).zip([own].into_iter().chain(sizes)) {
+            let (last, most) = (std::mem::replace(last, now), written.most);
+            if now.bytes > most.bytes && now.bytes >= last.bytes {
+                outgrown = Some(Outgrown::Bytes);
+            } else if now.entries > most.entries && now.entries >= last.entries {
+                outgrown = outgrown.or(Some(Outgrown::Files));
+            }
         }
-        (now.entries > self.most.entries && now.entries >= last.entries).then_some(Outgrown::Files)
+        outgrown
     }
 }
 

@@ -66,7 +66,8 @@ impl Launcher {
             step("be seen again", sys::set_dumpable(true))?;
         }
         // A keeper watches by itself. What is there before anything can be written counts as before, so the watch starts before the mounts go in.
-        let watched = plan.writes_to_host() && plan.living.is_none();
+        let written = plan.writes_to_host() || plan.written_volumes().next().is_some();
+        let watched = written && plan.living.is_none();
         let watching = watched.then(|| step("watch the disk", watch::start_disk_watch(plan))).transpose()?;
         let (watch, disk_watch) = watching.unzip();
         sys::send_elsewhere(pid);

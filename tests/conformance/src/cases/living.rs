@@ -39,16 +39,16 @@ fn request(line: &str) -> RunRequest {
     RunRequest::new(Command::argv(["/bin/sh", "-c", line]).expect("the case names a command"))
 }
 
-async fn create(w: &World, new: NewSandbox) -> Sandbox {
+pub(super) async fn create(w: &World, new: NewSandbox) -> Sandbox {
     w.engine().create_living(new).await.unwrap_or_else(|error| panic!("{}: {error}", error.code))
 }
 
-async fn run(sandbox: &Sandbox, line: &str) -> Finished {
+pub(super) async fn run(sandbox: &Sandbox, line: &str) -> Finished {
     Finished(sandbox.run(request(line)).await.unwrap_or_else(|error| panic!("{}: {error}", error.code)))
 }
 
 /// Ends a sandbox, and makes sure that nothing of it is left.
-async fn destroy(w: &World, id: SandboxId) {
+pub(super) async fn destroy(w: &World, id: SandboxId) {
     w.engine().destroy(&id.to_string()).await.unwrap_or_else(|error| panic!("{}: {error}", error.code));
     expect_nothing(w, id);
 }

@@ -33,6 +33,7 @@ mod refusals;
 mod run_groups;
 mod runs;
 mod secrets;
+mod storage;
 mod substitutes;
 mod terminal;
 mod usage;
@@ -73,6 +74,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         network::CASES,
         library::CASES,
         living::CASES,
+        storage::CASES,
         runs::CASES,
         clients::CASES,
         liars::CASES,
