@@ -183,12 +183,12 @@ fn run_files(owner: &str, launcher: i32) -> Vec<String> {
     super::collect_files(&NativeBackend::runtime_folder(), &mut files);
     let launchers = launchers().to_string_lossy().into_owned();
     files.retain(|path| !path.starts_with(&launchers) || path.contains(owner));
-    // Living sandboxes that somebody else keeps are not ours.
+    // Of living sandboxes only those are ours that our launcher keeps; others may be at work beside this suite.
     let holders = lock_holders();
     let is_others = |path: &String| {
         let lock = Path::new(path).parent().map(|folder| folder.join("lock"));
         let inode = lock.and_then(|lock| fs::metadata(lock).ok()).map(|facts| facts.ino());
-        path.contains("/sandboxes/") && holders.iter().any(|(pid, held)| Some(*held) == inode && *pid != launcher)
+        path.contains("/sandboxes/") && !holders.iter().any(|(pid, held)| Some(*held) == inode && *pid == launcher)
     };
     files.retain(|path| !is_others(path));
     files.into_iter().map(|path| format!("file {path}")).collect()
