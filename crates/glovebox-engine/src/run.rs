@@ -348,12 +348,8 @@ impl Driver {
     /// Writes down how the compile step went.
     async fn end_compile_step(&mut self, compiling: &Compiling) {
         let duration = self.started.elapsed();
-        let evidence = self
-            .place
-            .backend
-            .evidence(self.place.id, Some(self.entry.run))
-            .await
-            .unwrap_or_else(|_| Evidence::unknown());
+        let evidence = self.place.backend.evidence(self.place.id, Some(self.entry.run)).await;
+        let evidence = evidence.unwrap_or_else(|_| Evidence::unknown());
         self.kills_before = evidence.memory_kills;
         self.compiled = Some(compiling.record(&mut self.command, duration, &evidence, &self.asked.secrets()));
     }
