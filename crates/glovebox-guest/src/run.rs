@@ -185,7 +185,7 @@ async fn start(
         _ => None,
     };
     let ended = guest.reaper.started(pid);
-    if answer.is_err() && guest.runs.count() == 0 {
+    if answer.is_err() && guest.stays && guest.runs.count() == 0 {
         // The zygote was killed, by a lack of memory perhaps, and without it no command starts here again. A sandbox that is
         // over is better than one that only looks ready.
         std::process::exit(1);

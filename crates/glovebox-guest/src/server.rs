@@ -59,6 +59,8 @@ pub(crate) struct Guest {
     pub(crate) reaper: Reaper,
     pub(crate) zygote: Mutex<AsyncFd<OwnedFd>>,
     pub(crate) zygote_pid: i32,
+    /// Whether its sandbox outlives those who use it.
+    pub(crate) stays: bool,
     pub(crate) ground: Ground,
     pub(crate) runs: Runs,
     pub(crate) leaves: Leaves,
@@ -104,6 +106,7 @@ async fn serve<W>(
         reaper: Reaper::default(),
         zygote: Mutex::new(sys::register(sockets.zygote)?),
         zygote_pid: sockets.zygote_pid,
+        stays: matches!(sockets.channel, GuestChannel::Listening(_)),
         ground: sockets.ground,
         runs: Runs::default(),
         leaves: Leaves::default(),

@@ -4,7 +4,6 @@ mod evidence;
 mod features;
 mod living;
 mod planning;
-mod seeing;
 
 use std::{
     collections::HashMap,
@@ -40,7 +39,6 @@ use crate::{
 
 use evidence::evidence;
 use planning::{limits_in_force, make_plan, substitute};
-use seeing::evidence;
 
 /// Sandboxes of this host's own kernel, for root and for ordinary users.
 #[derive(Debug)]
