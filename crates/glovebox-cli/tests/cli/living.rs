@@ -353,7 +353,8 @@ fn what_a_sandbox_uses_is_told_once_or_line_by_line_until_it_ends() {
         assert!(usage[name].is_number(), "{name}: {usage}");
     }
     assert_eq!(names.len(), 7, "{usage}");
-    assert!(usage["disk_bytes"].as_u64() >= Some(4 << 20), "{usage}");
+    // What the file system has not placed on the disk yet may be missing.
+    assert!(usage["disk_bytes"].as_u64() >= Some(3 << 20), "{usage}");
     assert_eq!(usage["processes"], 0, "{usage}");
     let follow = bench.glovebox(["usage", "--follow", "--json", &living.id]).stdout(Stdio::piped()).spawn();
     let mut follow = follow.expect("it starts");
