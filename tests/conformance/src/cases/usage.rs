@@ -56,7 +56,8 @@ async fn to_look_at_a_paused_sandbox_finds_no_cpu_used(w: World) {
     let sandbox = w.engine().create_living(NewSandbox::default()).await.expect("the sandbox is made");
     let id = sandbox.id().to_string();
     let run = sandbox.start(request(BUSY)).await.expect("the run starts");
-    until(&sandbox, "it is busy", |usage| usage.cpu_ms > 20.0).await;
+    // Whatever is made ahead for the next run is made by then.
+    until(&sandbox, "it is busy", |usage| usage.cpu_ms > 20.0 && usage.processes == 1).await;
     w.engine().pause(&id).await.expect("it can be paused");
     let first = w.engine().usage(&id).await.expect("the usage is told");
     let second = w.engine().usage(&id).await.expect("the usage is told");
