@@ -93,9 +93,11 @@ impl Disk {
         let mut outgrown = None;
         for ((written, last), now) in self.written.iter().zip(&mut self.sizes).zip([own].into_iter().chain(sizes)) {
             let (last, most) = (std::mem::replace(last, now), written.most);
-            if now.bytes > most.bytes && now.bytes >= last.bytes {
+            // Whoever makes room, or does nothing, is let; a tree that cannot be looked at counts as growing.
+            let grew = |now: u64, last: u64| now > last || now == u64::MAX;
+            if now.bytes > most.bytes && grew(now.bytes, last.bytes) {
                 outgrown = Some(Outgrown::Bytes);
-            } else if now.entries > most.entries && now.entries >= last.entries {
+            } else if now.entries > most.entries && grew(now.entries, last.entries) {
                 outgrown = outgrown.or(Some(Outgrown::Files));
             }
         }
