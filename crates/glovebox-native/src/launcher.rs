@@ -55,7 +55,9 @@ use crate::{
     seccomp,
     skeleton::Skeletons,
     standing::Standing,
-    sys, wire,
+    sys,
+    watch::MemoryWatch,
+    wire,
 };
 
 /// What an event is about; the low three bits of its number, above them the sandbox or the client.
@@ -391,8 +393,13 @@ impl Launcher {
         let now = Instant::now();
         let mut soonest: Option<Instant> = None;
         for live in self.sandboxes.values_mut().filter(|live| !live.exited) {
+            let due = live.memory.as_ref().and_then(MemoryWatch::next).is_some_and(|next| next <= now);
+            let idle = due && live.living.is_some() && !live.is_busy();
             let Some(watch) = &mut live.memory else { continue };
-            if watch.next().is_some_and(|next| next <= now) {
+            if idle {
+                // Whoever starts a run says so first.
+                watch.rest();
+            } else if due {
                 // A group that cannot be read is going away; the hard limit still holds.
                 let _ = watch.look(live.store.as_fd());
             }

@@ -81,6 +81,11 @@ impl MemoryWatch {
         }
     }
 
+    /// Looks late, because nothing runs.
+    pub(crate) fn rest(&mut self) {
+        self.next = self.next.map(|_| Instant::now() + LATEST);
+    }
+
     /// Looks soon, because something is about to run.
     pub(crate) fn wake(&mut self) {
         self.next = self.next.map(|_| Instant::now() + SOONEST);
