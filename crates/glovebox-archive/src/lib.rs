@@ -20,7 +20,7 @@ use std::{fmt, io};
 pub use folder::{Listed, is_kernels_own, open_beneath, read_some};
 pub use pack::Pack;
 pub use read::{Entry, Event, Kind, Reader};
-pub use unpack::{LinkRule, Unpack};
+pub use unpack::{LinkRule, Unpack, write_all};
 pub use walk::{Found, Step, Walk};
 
 /// No folder below this depth is packed.

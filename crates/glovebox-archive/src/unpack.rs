@@ -219,7 +219,8 @@ fn leads_out(path: &[u8], target: &[u8]) -> bool {
     target.starts_with(b"/") || climbed > depth || parts.any(|part| part == b"..")
 }
 
-fn write_all(file: impl AsFd, mut bytes: &[u8]) -> rustix::io::Result<()> {
+/// Writes all of some bytes, however many calls that takes.
+pub fn write_all(file: impl AsFd, mut bytes: &[u8]) -> rustix::io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(&file, bytes) {
             Ok(length) => bytes = &bytes[length..],

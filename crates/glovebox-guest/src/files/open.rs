@@ -1,6 +1,6 @@
 //! From paths to open files.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use glovebox_archive::is_kernels_own;
 use glovebox_proto::file::Obstacle;
@@ -108,17 +108,6 @@ pub(super) fn make_folders(path: &[u8], links: Links) -> rustix::io::Result<Owne
 pub(super) fn open_folder(path: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)
-}
-
-pub(super) fn write_all(file: impl AsFd, mut bytes: &[u8]) -> rustix::io::Result<()> {
-    while !bytes.is_empty() {
-        match rustix::io::write(&file, bytes) {
-            Ok(length) => bytes = &bytes[length..],
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

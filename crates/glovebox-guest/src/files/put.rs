@@ -7,7 +7,9 @@ use glovebox_proto::{FileEntry, FileKind, Frame, FrameKind, StartFailed};
 use h2::{RecvStream, SendStream};
 use rustix::fs::{FileType, Mode, OFlags, Timespec, Timestamps};
 
-use super::open::{Links, is_kernels, make_folders, split, write_all};
+use glovebox_archive::write_all;
+
+use super::open::{Links, is_kernels, make_folders, split};
 use crate::{
     Ground,
     stream::{self, Frames},

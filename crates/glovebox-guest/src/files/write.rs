@@ -14,7 +14,9 @@ use rustix::{
     rand::GetRandomFlags,
 };
 
-use super::{At, Trouble, done, open::open, open::open_parent, open::split, open::write_all};
+use glovebox_archive::write_all;
+
+use super::{At, Trouble, done, open::open, open::open_parent, open::split};
 use crate::stream::Frames;
 
 const USUAL_MODE: u32 = 0o644;

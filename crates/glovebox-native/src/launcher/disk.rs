@@ -30,26 +30,21 @@ pub(super) struct Disk {
     store: OwnedFd,
     /// What was in each the last time.
     sizes: Vec<Size>,
-    last: Option<Seen>,
+    /// What the store alone held then; nothing when that was too much to look at.
+    last: Option<u64>,
     pub(super) looking: Option<(OwnedFd, KillOnDrop)>,
     pub(super) next: Option<Instant>,
     /// Who waits for the look that is under way, to hear what the sandbox uses.
     asked: Vec<OwnedFd>,
-}
-
-/// What a look found.
-#[derive(Clone, Copy)]
-struct Seen {
-    /// What the store alone holds; nothing when that was too much to look at.
-    store: Option<u64>,
-    at: Instant,
+    /// Who asked after that look began, and is told what the next one finds.
+    late: Vec<OwnedFd>,
 }
 
 impl Disk {
     pub(super) fn of(plan: &Plan, store: &OwnedFd) -> io::Result<Self> {
         let written = Written::all(watch::open_written(plan)?, plan)?;
         let (store, sizes) = (store.try_clone()?, vec![Size::default(); written.len()]);
-        Ok(Disk { written, store, sizes, last: None, looking: None, next: None, asked: Vec::new() })
+        Ok(Disk { written, store, sizes, last: None, looking: None, next: None, asked: Vec::new(), late: Vec::new() })
     }
 
     /// Has a child add up what is there, so that the keeper can go on meanwhile.
@@ -88,7 +83,7 @@ impl Disk {
         }
         let mut sizes = said.chunks_exact(Size::BYTES).map(Size::from_bytes);
         let store = sizes.next().unwrap_or_default();
-        self.last = Some(Seen { store: Some(store.bytes).filter(|bytes| *bytes < u64::MAX), at: Instant::now() });
+        self.last = Some(store.bytes).filter(|bytes| *bytes < u64::MAX);
         let own = sizes.next().unwrap_or_default().and(store);
         let mut outgrown = None;
         for ((written, last), now) in self.written.iter().zip(&mut self.sizes).zip([own].into_iter().chain(sizes)) {
@@ -119,7 +114,8 @@ impl Launcher {
         self.add_client(Client { socket: reply, waits_for: Some(number) });
     }
 
-    /// Somebody wants to know what a sandbox uses. The files of a living one are looked at first, unless they just were.
+    /// Somebody wants to know what a sandbox uses. The files of a living one are looked at first: what was seen before may be
+    /// from the middle of a run that is over.
     pub(super) fn tell_usage(&mut self, id: SandboxId, reply: Option<OwnedFd>) {
         let Some(reply) = reply else { return };
         let Some((&number, live)) = self.sandboxes.iter_mut().find(|(_, live)| live.id == id && !live.exited) else {
@@ -132,19 +128,35 @@ impl Launcher {
             return;
         };
         let disk = &mut kept.disk;
-        let fresh = disk.last.filter(|seen| seen.at.elapsed() < DISK_REST);
-        if fresh.is_none() && disk.asked.len() < MOST_ASKED {
-            let looks = disk.looking.is_some()
-                || disk
-                    .begin_look()
-                    .is_ok_and(|told| watch_for(&self.events, told, number << KIND_BITS | DISK).is_ok());
-            if looks {
-                disk.asked.push(reply);
-                return;
-            }
+        if disk.late.len() < MOST_ASKED {
+            disk.late.push(reply);
+            self.look_for_the_late(number);
+            return;
         }
-        let store = disk.last.and_then(|seen| seen.store);
+        let store = disk.last;
         let _ = wire::send(reply, &Answer::Usage(usage(live, store)), &[]);
+    }
+
+    /// Begins a look for those who ask what a sandbox uses, unless one is under way. Where none can be made, they are told what
+    /// was seen last.
+    fn look_for_the_late(&mut self, number: u64) {
+        let Some(live) = self.sandboxes.get_mut(&number) else { return };
+        let Some(kept) = &mut live.living else { return };
+        let disk = &mut kept.disk;
+        if disk.looking.is_some() || disk.late.is_empty() {
+            return;
+        }
+        let late = std::mem::take(&mut disk.late);
+        let begun = disk.begin_look();
+        if begun.is_ok_and(|told| watch_for(&self.events, told, number << KIND_BITS | DISK).is_ok()) {
+            disk.asked = late;
+            return;
+        }
+        let store = disk.last;
+        let answer = Answer::Usage(usage(live, store));
+        for reply in late {
+            let _ = wire::send(reply, &answer, &[]);
+        }
     }
 
     /// A look at the disk of a sandbox is done.
@@ -156,13 +168,14 @@ impl Launcher {
         }
         kept.due = Instant::now();
         let outgrown = kept.disk.end_look();
-        let (asked, store) = (std::mem::take(&mut kept.disk.asked), kept.disk.last.and_then(|seen| seen.store));
+        let (asked, store) = (std::mem::take(&mut kept.disk.asked), kept.disk.last);
         if !asked.is_empty() {
             let answer = Answer::Usage(usage(live, store));
             for reply in asked {
                 let _ = wire::send(reply, &answer, &[]);
             }
         }
+        self.look_for_the_late(number);
         let Some(outgrown) = outgrown else { return };
         let mut told = false;
         for client in self.clients.values().filter(|client| client.waits_for == Some(number)) {

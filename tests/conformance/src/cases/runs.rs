@@ -179,9 +179,13 @@ async fn a_run_that_is_cancelled_at_any_moment_is_the_same_to_all_who_follow_it(
         // The command ends by itself at about the same time.
         let owner = start(&sandbox, &format!("sleep {}", f64::from(ms) / 1000.0)).await;
         // It may be over before anybody can look on.
-        let Ok(onlooker) = sandbox.attach(owner.id(), Stdin::Empty).await else {
-            wait(owner).await.expect_exit(0);
-            continue;
+        let onlooker = match sandbox.attach(owner.id(), Stdin::Empty).await {
+            Ok(onlooker) => onlooker,
+            Err(error) => {
+                assert_eq!(error.code, ErrorCode::RunNotFound, "{error}");
+                wait(owner).await.expect_exit(0);
+                continue;
+            }
         };
         let canceller = owner.canceller();
         let cancel = async {
