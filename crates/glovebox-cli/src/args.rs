@@ -432,11 +432,15 @@ pub(crate) fn command() -> clap::Command {
     map_flags(Cli::command(), &with_variable)
 }
 
-/// The same with no verb but `run`, which is called most and must start soonest: to describe all the others takes longer than to
-/// fork a process. It has no help; what it does not understand is for [`command`] to read.
-pub(crate) fn run_command() -> clap::Command {
-    let run = RunArgs::augment_args(clap::Command::new("run"));
-    map_flags(Globals::augment_args(clap::Command::new("glovebox")).subcommand(run), &with_variable)
+/// The same with no verb but this one, for the two that are called most and must start soonest: to describe all the others takes
+/// longer than to fork a process. It has no help; what it does not understand is for [`command`] to read.
+pub(crate) fn short_command(verb: &str) -> Option<clap::Command> {
+    let described = match verb {
+        "run" => RunArgs::augment_args(clap::Command::new("run")),
+        "exec" => ExecArgs::augment_args(clap::Command::new("exec")),
+        _ => return None,
+    };
+    Some(map_flags(Globals::augment_args(clap::Command::new("glovebox")).subcommand(described), &with_variable))
 }
 
 /// Changes every flag of the command line; `change` gets the flag's key first. The key is the flag's name, and below a

@@ -69,10 +69,10 @@ pub(crate) fn parse_with(args: Vec<OsString>, places: &Places) -> Result<Parsed>
     Ok(Parsed::Line(Box::new(CommandLine { cli, flags, after_dashes })))
 }
 
-/// Reads the arguments. Only `run` has a short way; everything else, help and errors included, takes the long one.
+/// Reads the arguments. `run` and `exec` have a short way; everything else, help and errors included, takes the long one.
 fn read(args: &[OsString]) -> clap::error::Result<ArgMatches> {
-    let short_way = is_run(args).then(|| args::run_command().try_get_matches_from(args));
-    match short_way {
+    let short_way = args.iter().find_map(|arg| args::short_command(arg.to_str()?));
+    match short_way.map(|command| command.try_get_matches_from(args)) {
         Some(Ok(matches)) => Ok(matches),
         _ => args::command().try_get_matches_from(args),
     }
@@ -97,10 +97,6 @@ fn split_at_dashes(mut args: Vec<OsString>) -> (Vec<OsString>, Option<Vec<OsStri
         }
         _ => (args, None),
     }
-}
-
-fn is_run(args: &[OsString]) -> bool {
-    args.iter().any(|arg| arg == "run")
 }
 
 fn help_or_error(error: clap::Error) -> Result<Parsed> {
@@ -203,15 +199,19 @@ mod tests {
     }
 
     #[test]
-    fn the_short_way_reads_a_run_as_the_long_way_does() {
+    fn the_short_way_reads_a_run_and_an_exec_as_the_long_way_does() {
         for words in [
             &["run", "a.py"][..],
             &["--json", "run", "-v", "--memory", "1g", "--label", "a=b", "--label", "c=d", "a.py", "run", "--json"],
             &["--data-dir", "x", "run", "-l", "sh", "-c", "true", "--no-record", "--config", "y"],
             &["run", "-t", "--workspace", ".", "run"],
+            &["exec", "box", "ls", "-la", "run"],
+            &["--data-dir", "x", "exec", "--json", "--timeout", "5s", "--env", "A=b", "run", "-l", "sh", "-c", "true"],
+            &["exec", "--detach", "box", "a.py", "--detach"],
         ] {
+            let verb = words.iter().find(|word| ["run", "exec"].contains(word)).unwrap();
             let words = || std::iter::once(&"glovebox").chain(words);
-            let [short, long] = [args::run_command(), args::command()].map(|command| {
+            let [short, long] = [args::short_command(verb).unwrap(), args::command()].map(|command| {
                 let matches = command.try_get_matches_from(words()).unwrap();
                 format!("{:?}", Cli::from_arg_matches(&matches).unwrap())
             });
@@ -220,7 +220,7 @@ mod tests {
         for words in [&["runs", "list", "--label", "run"][..], &["--version", "run"], &["help", "run"], &["gc", "run"]]
         {
             let words = std::iter::once(&"glovebox").chain(words);
-            assert!(args::run_command().try_get_matches_from(words).is_err());
+            assert!(args::short_command("run").unwrap().try_get_matches_from(words).is_err());
         }
     }
 

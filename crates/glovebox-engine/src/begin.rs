@@ -110,17 +110,15 @@ async fn start_again(channel: &Channel, run: RunId, message: Bytes, command: &Co
 /// Sends a command to be started, and waits until it is.
 async fn start_command(channel: &Channel, message: Bytes, command: &Command) -> Result<Begun> {
     let (mut sending, opening) = channel.request(path::RUN).await?;
+    let asked = Instant::now();
     let mut receiving = ask(&mut sending, opening, message).await?;
-    let mut started = None;
-    let mut answer = receiving.next().await?;
-    if answer.as_ref().is_some_and(|frame| frame.kind == FrameKind::Starting) {
-        started = Some((Instant::now(), Timestamp::now()));
-        answer = receiving.next().await?;
-    }
-    match answer {
+    match receiving.next().await? {
         Some(frame) if frame.kind == FrameKind::Started => {
-            read::<Started>(&frame)?;
-            let (started, started_at) = started.ok_or_else(|| unexpected(&frame))?;
+            let Started { took_ns, .. } = read(&frame)?;
+            let now = Instant::now();
+            // Whatever the guest says, it was not before it was asked.
+            let took = Duration::from_nanos(took_ns).min(now.duration_since(asked));
+            let (started, started_at) = (now - took, Timestamp::now() - took);
             Ok(Begun { sending, receiving, given: Vec::new(), started, started_at })
         }
         Some(frame) if frame.kind == FrameKind::StartFailed => {

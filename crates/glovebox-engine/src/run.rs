@@ -255,19 +255,28 @@ impl Driver {
             _ if self.command.lasted > Duration::ZERO => self.command.lasted.min(self.started.elapsed()),
             _ => self.started.elapsed(),
         };
-        let collected = match followed {
-            Ok(()) if matches!(self.part, Part::Onlooker { .. }) || self.part.is_secretive() => {
-                Ok(Collected::default())
+        let (place, run) = (self.place.clone(), self.entry.run);
+        let collecting = async {
+            match followed {
+                Ok(()) if matches!(self.part, Part::Onlooker { .. }) || self.part.is_secretive() => {
+                    Ok(Collected::default())
+                }
+                Ok(()) => Ok(self.collect_in_time(&mut caller).await),
+                // The program's fate when its sandbox goes away is an outcome; a guest that breaks the rules is an error.
+                Err(error) if error.code == ErrorCode::SandboxLost => Ok(Collected::default()),
+                Err(error) => Err(error),
             }
-            Ok(()) => Ok(self.collect_in_time(&mut caller).await),
-            // The program's fate when its sandbox goes away is an outcome; a guest that breaks the rules is an error.
-            Err(error) if error.code == ErrorCode::SandboxLost => Ok(Collected::default()),
-            Err(error) => Err(error),
         };
         // The end of a sandbox tells what was counted of it; in one that stays, the counters are read as they are.
-        let evidence = match &ends {
-            Some(guard) => guard.begin_end().await,
-            None => self.place.backend.evidence(self.place.id, Some(self.entry.run)).await.map(Some),
+        let (evidence, collected) = match &ends {
+            Some(guard) => {
+                let collected = collecting.await;
+                (guard.begin_end().await, collected)
+            }
+            None => {
+                let (evidence, collected) = tokio::join!(place.backend.evidence(place.id, Some(run)), collecting);
+                (evidence.map(Some), collected)
+            }
         };
         drop(caller);
         if let Some(keeping) = self.keeping.take() {

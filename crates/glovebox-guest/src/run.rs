@@ -66,7 +66,7 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
     let spare = guest.leaves.take().await;
     let leaf = spare.as_ref().map(|spare| spare.leaf().clone());
     let quiet = guest.killing.lock().await;
-    stream::send(&mut out, Frame::data(FrameKind::Starting, &[])).await?;
+    let beginning = Instant::now();
     let started = if guest.runs.is_under_way(&request.run) || note.len() > bound::NOTE {
         Ok(Err(StartFailed { step: "run".into(), errno: libc::EEXIST }))
     } else {
@@ -114,7 +114,8 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
         grace: Duration::from_millis(request.grace_ms),
     };
     tokio::task::spawn_local(see_through(guest.clone(), run.clone(), (ends.stdout, ends.stderr), ended, patience));
-    if let Err(error) = stream::send(&mut out, Frame::message(FrameKind::Started, &Started { pid })).await {
+    let told = Started { pid, took_ns: beginning.elapsed().as_nanos() as u64 };
+    if let Err(error) = stream::send(&mut out, Frame::message(FrameKind::Started, &told)).await {
         // Nobody knows of a run whose start was not heard, so nobody would ever end it.
         runs::send_signal(&guest, &run, libc::SIGKILL, EndReason::Cancelled).await;
         return Err(error);

@@ -31,6 +31,8 @@ pub(crate) struct Prepared {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) has_groups: bool,
+    /// What must be given up of what the zygote had to say about signals.
+    pub(crate) signals: Signals,
 }
 
 /// What the child reports through the shared memory when it could not become the command.
@@ -180,7 +182,7 @@ extern "C" fn become_command(arg: *mut c_void) -> c_int {
 
 /// The steps between `clone` and `execve`. Returns only when one failed.
 fn run_steps(child: &Child<'_>) -> (Step, c_int) {
-    let Prepared { cwd, stdio, terminal, uid, gid, has_groups, .. } = child.prepared;
+    let Prepared { cwd, stdio, terminal, uid, gid, has_groups, signals, .. } = child.prepared;
     macro_rules! step {
         ($step:expr, $call:expr) => {
             // SAFETY: a system call on values that live in the suspended parent; no memory is handed over.
@@ -205,7 +207,7 @@ fn run_steps(child: &Child<'_>) -> (Step, c_int) {
     if *terminal {
         step!(Step::Terminal, libc::ioctl(0, libc::TIOCSCTTY, 0));
     }
-    reset_signals();
+    signals.reset();
     // Raw calls, because the C library's wrappers would try to tell threads that do not exist in this child.
     if *has_groups {
         step!(Step::User, libc::syscall(libc::SYS_setgroups, 0, ptr::null::<u32>()));
@@ -218,16 +220,36 @@ fn run_steps(child: &Child<'_>) -> (Step, c_int) {
     execute(child)
 }
 
-fn reset_signals() {
-    // SAFETY: dispositions and mask belong to this child alone (no CLONE_SIGHAND); the set is initialised by
-    // sigemptyset before it is used.
-    unsafe {
-        for signal in 1..=64 {
-            libc::signal(signal, libc::SIG_DFL);
+/// Signals that a process ignores or handles, one bit for each. They are few, and asking the kernel for each of all of them
+/// would take longer than the rest of a start.
+#[derive(Clone, Copy)]
+pub(crate) struct Signals(u64);
+
+impl Signals {
+    /// Those of this process.
+    pub(crate) fn of_this_process() -> Self {
+        let is_default = |signal: c_int| {
+            // SAFETY: plain data, for which zeros are valid, and which the kernel fills.
+            let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+            // SAFETY: nothing is set, and what is filled outlives the call.
+            unsafe { libc::sigaction(signal, ptr::null(), &raw mut now) != 0 || now.sa_sigaction == libc::SIG_DFL }
+        };
+        Signals((1..=64).filter(|signal| !is_default(*signal)).fold(0, |all, signal| all | 1 << (signal - 1)))
+    }
+
+    /// Sets them to what a program expects, and lets all signals in.
+    fn reset(self) {
+        let signals = (1..=64).filter(|signal| self.0 & 1 << (signal - 1) != 0);
+        // SAFETY: dispositions and mask belong to this child alone (no CLONE_SIGHAND); the set is initialised by
+        // sigemptyset before it is used.
+        unsafe {
+            for signal in signals {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            let mut none = std::mem::zeroed::<libc::sigset_t>();
+            libc::sigemptyset(&mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &none, ptr::null_mut());
         }
-        let mut none = std::mem::zeroed::<libc::sigset_t>();
-        libc::sigemptyset(&mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &none, ptr::null_mut());
     }
 }
 

@@ -20,7 +20,10 @@ use rustix::net::{
 };
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::{IDLE, sys};
+use crate::{
+    IDLE,
+    sys::{self, Signals},
+};
 
 /// An asked-for command is never larger than this; the kernel's own limit on arguments is of the same order.
 pub(crate) const MAX_REQUEST: usize = 1024 * 1024;
@@ -66,15 +69,23 @@ pub struct Identity {
     pub has_groups: bool,
 }
 
+/// What every command of a zygote starts with.
+#[derive(Clone, Copy)]
+struct Terms {
+    identity: Identity,
+    signals: Signals,
+}
+
 /// Serves the guest until it goes away.
 pub fn serve(socket: OwnedFd, identity: Identity) {
     let mut stack = sys::stack();
+    let terms = Terms { identity, signals: Signals::of_this_process() };
     loop {
         wait_for_request(&socket);
         let Ok(Some((mut request, fds))) = receive(&socket) else { return };
         let started = match request.split_first() {
-            Some((&COMMAND, request)) => start(request, &fds, identity, &mut stack),
-            Some((&PARK, _)) => park(&socket, fds, identity),
+            Some((&COMMAND, request)) => start(request, &fds, terms, &mut stack),
+            Some((&PARK, _)) => park(&socket, fds, terms),
             _ => Err((Step::Request, libc::EINVAL)),
         };
         // Secrets are among the variables. They must not wait here for the next command, nor for whoever takes over.
@@ -96,15 +107,15 @@ fn say(socket: &OwnedFd, started: Result<i32, (Step, i32)>) -> rustix::io::Resul
 }
 
 /// Forks a child that enters the groups behind `doors` and waits for its command on the socket that comes first.
-fn park(socket: &OwnedFd, doors: Vec<OwnedFd>, identity: Identity) -> Result<i32, (Step, i32)> {
+fn park(socket: &OwnedFd, doors: Vec<OwnedFd>, terms: Terms) -> Result<i32, (Step, i32)> {
     match sys::fork_beside(socket.as_raw_fd()).map_err(|errno| (Step::Fork, errno))? {
         Some(pid) => Ok(pid),
-        None => sys::exit_now(wait_in_groups(doors, identity)),
+        None => sys::exit_now(wait_in_groups(doors, terms)),
     }
 }
 
 /// The life of a parked child, as long as it is one. Returns when there will be no command.
-fn wait_in_groups(doors: Vec<OwnedFd>, identity: Identity) -> i32 {
+fn wait_in_groups(doors: Vec<OwnedFd>, terms: Terms) -> i32 {
     let mut doors = doors.into_iter();
     let Some(Ok(socket)) = doors.next().map(|socket| rustix::io::fcntl_dupfd_cloexec(socket, 3)) else { return 1 };
     for door in doors {
@@ -123,7 +134,7 @@ fn wait_in_groups(doors: Vec<OwnedFd>, identity: Identity) -> i32 {
     // On the way to the exec they are closed, whoever owns them.
     let stdio = stdio.map(std::mem::ManuallyDrop::new);
     let failed = match (request.split_first(), stdio) {
-        (Some((&COMMAND, request)), Ok(stdio)) => match prepare(request, &stdio, identity) {
+        (Some((&COMMAND, request)), Ok(stdio)) => match prepare(request, &stdio, terms) {
             Ok(prepared) => sys::replace(&prepared, socket.as_raw_fd()),
             Err(failed) => failed,
         },
@@ -169,17 +180,18 @@ fn uninterrupted<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::
     }
 }
 
-fn start(request: &[u8], stdio: &[OwnedFd], identity: Identity, stack: &mut [u8]) -> Result<i32, (Step, i32)> {
-    let mut prepared = prepare(request, stdio, identity)?;
+fn start(request: &[u8], stdio: &[OwnedFd], terms: Terms, stack: &mut [u8]) -> Result<i32, (Step, i32)> {
+    let mut prepared = prepare(request, stdio, terms)?;
     let spawned = sys::spawn(&prepared, stack);
     prepared.env.zeroize();
     spawned
 }
 
 /// Makes ready all that a command needs.
-fn prepare(request: &[u8], stdio: &[OwnedFd], identity: Identity) -> Result<sys::Prepared, (Step, i32)> {
+fn prepare(request: &[u8], stdio: &[OwnedFd], terms: Terms) -> Result<sys::Prepared, (Step, i32)> {
     let wrong = |_| (Step::Request, libc::EINVAL);
     let mut request = StartRun::decode(request).map_err(|_| (Step::Request, libc::EINVAL))?;
+    let Terms { identity, signals } = terms;
     let [stdin, stdout, stderr] = stdio else { return Err((Step::Request, libc::EBADF)) };
     let strings =
         |texts: &[String]| texts.iter().map(|text| CString::new(text.as_str())).collect::<Result<Vec<_>, _>>();
@@ -197,6 +209,7 @@ fn prepare(request: &[u8], stdio: &[OwnedFd], identity: Identity) -> Result<sys:
         uid: identity.uid,
         gid: identity.gid,
         has_groups: identity.has_groups,
+        signals,
     })
 }
 

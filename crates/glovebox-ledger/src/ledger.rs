@@ -7,8 +7,9 @@
 //! dies at any moment leaves nothing, a lost run, or a finished one, and never a part of one. Triggers of the database
 //! refuse every change of a row.
 //!
-//! SQLite is opened while the sandbox is being made. The connection is left open: closing the last one would copy the
-//! write-ahead log and wait for the disk, at the end of every run.
+//! A process that records many runs opens SQLite while the first sandbox is being made. The connection is left open: closing the
+//! last one would copy the write-ahead log and wait for the disk, at the end of every run. A process that records one run leaves
+//! it in the inbox.
 
 use std::{
     fs::{self, File},
@@ -18,11 +19,15 @@ use std::{
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use glovebox_core::{Error, ErrorCode, OutputRecord, Result, RunId, RunResult, SandboxId};
-use jiff::Timestamp;
-use sqlx::{Connection, SqliteConnection, query};
+use sqlx::{Connection, SqliteConnection, query, query_scalar};
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::{Blob, Blobs, Sha256Hash, document, store, under_way::Owner};
+use crate::{
+    Blob, Blobs, Sha256Hash, document,
+    inbox::{Inbox, Taken},
+    store,
+    under_way::Owner,
+};
 
 /// Content up to this size is stored in the row of its file: a file of its own would cost more than it saves.
 const SMALL: u64 = 16 * 1024;
@@ -37,6 +42,9 @@ struct Inner {
     folder: PathBuf,
     file: PathBuf,
     connection: Mutex<Option<SqliteConnection>>,
+    /// Where finished runs are left for others to take in.
+    inbox: Inbox,
+    for_one_run: bool,
 }
 
 /// A file of a run that is to be kept with it.
@@ -62,9 +70,19 @@ pub enum KeptContent {
 impl Ledger {
     /// The ledger below a data folder. Nothing is read or made before it is used.
     pub fn below(data_dir: impl Into<PathBuf>) -> Ledger {
-        let folder = data_dir.into();
+        Ledger::new(data_dir.into(), false)
+    }
+
+    /// The same for a process that records one run and ends. It does not open the database, which would take longer than a
+    /// short run, but leaves the run beside it, for whoever reads the ledger next.
+    pub fn for_one_run(data_dir: impl Into<PathBuf>) -> Ledger {
+        Ledger::new(data_dir.into(), true)
+    }
+
+    fn new(folder: PathBuf, for_one_run: bool) -> Ledger {
         let file = folder.join("ledger.db");
-        Ledger { inner: Arc::new(Inner { folder, file, connection: Mutex::new(None) }) }
+        let inbox = Inbox::of(folder.join("finished"), file.clone());
+        Ledger { inner: Arc::new(Inner { folder, file, connection: Mutex::new(None), inbox, for_one_run }) }
     }
 
     /// The blobs of this ledger.
@@ -99,9 +117,11 @@ impl Ledger {
         let run = if_lost.run;
         let document = document::without_output(&mut if_lost).ok();
         let owner = document.and_then(|document| Owner::begin(&self.under_way(), run, living, &document).ok());
-        // What fails now fails again when the run is over, and is said then.
-        let ledger = self.clone();
-        tokio::spawn(async move { ledger.connection().await.map(drop) });
+        if !self.inner.for_one_run {
+            // What fails now fails again when the run is over, and is said then.
+            let ledger = self.clone();
+            tokio::spawn(async move { ledger.connection().await.map(drop) });
+        }
         Recording { ledger: self.clone(), run, owner }
     }
 
@@ -164,8 +184,9 @@ impl Recording {
         let stdout = KeptFile { name: "stdout".into(), content: KeptContent::Bytes(content(&result.stdout)?) };
         let stderr = KeptFile { name: "stderr".into(), content: KeptContent::Bytes(content(&result.stderr)?) };
         let files = self.ledger.store_all([stdout, stderr].into_iter().chain(kept).collect()).await?;
-        let row = Ended { run: self.run, outcome: result.outcome.kind(), started_at: result.started_at, document };
-        self.ledger.insert(&row, &files).await
+        let (outcome, started_at) = (result.outcome.kind().to_owned(), result.started_at.as_microsecond());
+        let row = Ended { run: self.run, outcome, started_at, document };
+        self.ledger.keep(&row, &files).await
     }
 
     /// There is nothing to record: the command never started.
@@ -179,12 +200,59 @@ impl Recording {
 /// A run that is over, on its way into a row.
 pub(crate) struct Ended {
     pub(crate) run: RunId,
-    pub(crate) outcome: &'static str,
-    pub(crate) started_at: Timestamp,
+    pub(crate) outcome: String,
+    /// Microseconds since 1970.
+    pub(crate) started_at: i64,
     pub(crate) document: String,
 }
 
 impl Ledger {
+    /// Keeps a run that is over: in the inbox where that spares opening the database, else in its row.
+    async fn keep(&self, row: &Ended, files: &[Stored]) -> Result<()> {
+        let spares = self.inner.for_one_run && self.inner.connection.lock().await.is_none();
+        if spares && self.inner.inbox.put(row, files).unwrap_or(false) {
+            return Ok(());
+        }
+        self.insert(row, files).await?;
+        if spares {
+            // This run is recorded; what the others need is done, or said, by whoever reads.
+            let _ = self.take_in().await;
+        }
+        Ok(())
+    }
+
+    /// Whether a run is over and waits in the inbox.
+    pub(crate) fn waits_in_inbox(&self, run: RunId) -> bool {
+        self.inner.inbox.has(run)
+    }
+
+    /// Takes the runs of the inbox into the database.
+    pub(crate) async fn take_in(&self) -> Result<()> {
+        let taken = self.inner.inbox.read().map_err(|error| store::unavailable(self.place()).because(error))?;
+        if taken.is_empty() {
+            return Ok(());
+        }
+        let mut connection = self.connection().await?;
+        let connection = connection.get()?;
+        let written = async {
+            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+            for Taken { row, files, .. } in &taken {
+                // Another reader may have been faster, or have died before it could remove the file.
+                let is_there: Option<i64> = query_scalar("SELECT 1 FROM runs WHERE run = ?")
+                    .bind(row.run.to_string())
+                    .fetch_optional(&mut *transaction)
+                    .await?;
+                if is_there.is_none() {
+                    insert_all(&mut transaction, row, files).await?;
+                }
+            }
+            transaction.commit().await
+        };
+        written.await.map_err(|error| self.failed(error))?;
+        taken.into_iter().for_each(Taken::remove);
+        Ok(())
+    }
+
     async fn insert(&self, row: &Ended, files: &[Stored]) -> Result<()> {
         let mut connection = self.connection().await?;
         let connection = connection.get()?;
@@ -193,10 +261,7 @@ impl Ledger {
                 return insert_row(connection, row).await;
             }
             let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
-            for file in files {
-                insert_file(&mut transaction, row.run, file).await?;
-            }
-            insert_row(&mut transaction, row).await?;
+            insert_all(&mut transaction, row, files).await?;
             transaction.commit().await
         };
         written.await.map_err(|error| self.failed(error))
@@ -210,8 +275,8 @@ impl Ledger {
              WHERE NOT EXISTS (SELECT 1 FROM runs WHERE run = ?1)",
         )
         .bind(row.run.to_string())
-        .bind(row.outcome)
-        .bind(row.started_at.as_microsecond())
+        .bind(&row.outcome)
+        .bind(row.started_at)
         .bind(&row.document)
         .execute(connection.get()?)
         .await
@@ -220,11 +285,19 @@ impl Ledger {
     }
 }
 
+/// The files of a run, then its row.
+async fn insert_all(connection: &mut SqliteConnection, row: &Ended, files: &[Stored]) -> sqlx::Result<()> {
+    for file in files {
+        insert_file(connection, row.run, file).await?;
+    }
+    insert_row(connection, row).await
+}
+
 async fn insert_row(connection: &mut SqliteConnection, row: &Ended) -> sqlx::Result<()> {
     query("INSERT INTO runs (run, outcome, started_at, document) VALUES (?, ?, ?, ?)")
         .bind(row.run.to_string())
-        .bind(row.outcome)
-        .bind(row.started_at.as_microsecond())
+        .bind(&row.outcome)
+        .bind(row.started_at)
         .bind(&row.document)
         .execute(connection)
         .await
@@ -244,11 +317,11 @@ async fn insert_file(connection: &mut SqliteConnection, run: RunId, file: &Store
 }
 
 /// A file on its way into a row.
-struct Stored {
-    name: String,
-    sha256: Sha256Hash,
-    bytes: u64,
-    content: Option<Vec<u8>>,
+pub(crate) struct Stored {
+    pub(crate) name: String,
+    pub(crate) sha256: Sha256Hash,
+    pub(crate) bytes: u64,
+    pub(crate) content: Option<Vec<u8>>,
 }
 
 impl Stored {

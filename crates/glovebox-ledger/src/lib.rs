@@ -11,13 +11,16 @@
 //! # Ok(()) }
 //! ```
 //!
-//! On disk, below the data folder: `ledger.db` with a row for each run, `blobs/` with what is large, and `running/` with a
-//! locked file for each run under way. Where to read first: `ledger` writes runs, `read` finds them again, `blobs` stores
+//! On disk, below the data folder: `ledger.db` with a row for each run, `finished/` with those that are on their way into it,
+//! `blobs/` with what is large, and `running/` with a
+//! locked file for each run under way. Where to read first: `ledger` writes runs, `inbox` spares short processes the database,
+//! `read` finds runs again, `blobs` stores
 //! bytes by their hash, `under_way` tells the living from the lost, `unfollowed` finds those that live on without a process.
 
 mod blobs;
 mod document;
 mod hash;
+mod inbox;
 mod ledger;
 mod lock_file;
 mod read;

@@ -132,7 +132,9 @@ impl Ledger {
         if self.is_there()? {
             runs.extend(self.ended(filter).await?);
         }
-        runs.sort_by_key(|run| Reverse(run.run));
+        // One that ended just now may be there twice; the row counts.
+        runs.sort_by_key(|run| (Reverse(run.run), run.outcome.is_none()));
+        runs.dedup_by_key(|run| run.run);
         let more = runs.len() > filter.limit as usize;
         runs.truncate(filter.limit as usize);
         let next = runs.last().filter(|_| more).map(|last| last.run);
@@ -216,10 +218,7 @@ impl Ledger {
 
     /// The result document of a run, as the run gave it. While the run is under way its outcome is null.
     pub async fn document(&self, run: RunId) -> Result<String> {
-        if let Some(mut noted) = self.settle().await?.into_iter().find(|noted| noted.run == run) {
-            noted.if_lost.set("outcome", &None::<Outcome>)?;
-            return self.with_output(run, noted.if_lost).await;
-        }
+        let noted = self.settle().await?.into_iter().find(|noted| noted.run == run);
         let mut connection = self.connection().await?;
         let document: Option<String> = query_scalar("SELECT document FROM runs WHERE run = ?")
             .bind(run.to_string())
@@ -227,8 +226,15 @@ impl Ledger {
             .await
             .map_err(|error| self.failed(error))?;
         drop(connection);
-        let document = document.ok_or_else(|| not_found(&run.to_string()))?;
-        self.with_output(run, Object::parse(&document)?).await
+        let document = match (document, noted) {
+            (Some(document), _) => Object::parse(&document)?,
+            (None, Some(mut noted)) => {
+                noted.if_lost.set("outcome", &None::<Outcome>)?;
+                noted.if_lost
+            }
+            (None, None) => return Err(not_found(&run.to_string())),
+        };
+        self.with_output(run, document).await
     }
 
     /// Puts the bytes of the streams back into a document.
@@ -282,10 +288,14 @@ impl Ledger {
         if self.has_blobs() { self.blobs()?.sweep() } else { Ok(0) }
     }
 
-    /// The runs under way. For those that nobody is left to finish the row of a lost run is written first.
+    /// The runs under way. Those that are over are taken in, and for those that nobody is left to finish the row of a lost run
+    /// is written.
     async fn settle(&self) -> Result<Vec<Noted>> {
         let mut living = Vec::new();
-        for mut noted in self.noted()? {
+        // In this order: a run is in the inbox before it is no longer noted.
+        let all = self.noted()?;
+        self.take_in().await?;
+        for mut noted in all {
             match noted.abandoned.take() {
                 Some(owner) if noted.living.is_none() => self.write_lost(&noted, owner).await?,
                 // Its sandbox knows more. The lock is let go, for whoever asks there.
@@ -308,9 +318,14 @@ impl Ledger {
 
     /// Writes the row of a run that nobody is left to finish.
     pub(crate) async fn write_lost(&self, noted: &Noted, owner: Owner) -> Result<()> {
-        if let Some(started_at) = noted.if_lost.get("started_at")? {
+        if self.waits_in_inbox(noted.run) {
+            // Its process died between the one and the other.
+            self.take_in().await?;
+        }
+        if let Some(started_at) = noted.if_lost.get::<Timestamp>("started_at")? {
+            let (outcome, started_at) = (Outcome::Lost.kind().to_owned(), started_at.as_microsecond());
             let document = noted.if_lost.text()?;
-            self.insert_lost(&Ended { run: noted.run, outcome: Outcome::Lost.kind(), started_at, document }).await?;
+            self.insert_lost(&Ended { run: noted.run, outcome, started_at, document }).await?;
         }
         owner.end();
         Ok(())

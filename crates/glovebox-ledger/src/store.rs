@@ -2,7 +2,7 @@
 
 use std::{
     fs::{DirBuilder, OpenOptions},
-    io,
+    io::{self, Read},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::Duration,
@@ -50,6 +50,15 @@ pub(crate) async fn open(file: &Path) -> Result<SqliteConnection> {
         empty_log(&mut connection).await.map_err(|error| failed(file, error))?;
     }
     Ok(connection)
+}
+
+/// Whether a file looks like a ledger that this code can write, from its first bytes: 16 of them name the format, and at 60 there is
+/// the version. The newest version may still be in the log, so an older one is fine.
+pub(crate) fn looks_sound(file: &Path) -> bool {
+    let mut header = [0; 64];
+    let read = std::fs::File::open(file).and_then(|mut file| file.read_exact(&mut header));
+    let version = u32::from_be_bytes([header[60], header[61], header[62], header[63]]);
+    read.is_ok() && header.starts_with(b"SQLite format 3\0") && version as usize <= STEPS.len()
 }
 
 fn log_of(file: &Path) -> PathBuf {

@@ -31,13 +31,17 @@ impl Ledger {
     /// The runs that nobody follows. Their sandboxes must be asked what became of them.
     pub fn unfollowed(&self) -> Result<Vec<Unfollowed>> {
         let noted = self.noted()?;
-        let unfollowed = noted.iter().filter(|noted| noted.abandoned.is_some());
+        let unfollowed = noted.iter().filter(|noted| noted.abandoned.is_some() && !self.waits_in_inbox(noted.run));
         Ok(unfollowed.filter_map(|noted| Some(Unfollowed { run: noted.run, sandbox: noted.living? })).collect())
     }
 
     /// Takes over the recording of a run in a living sandbox that nobody follows.
     pub fn take_over(&self, run: RunId) -> Result<UnderWay> {
         match self.find_noted(run)? {
+            Some((_, Some(owner))) if self.waits_in_inbox(run) => {
+                owner.end();
+                Ok(UnderWay::NotNoted)
+            }
             Some((noted, Some(owner))) if noted.living.is_some() => {
                 let if_lost: RunResult = serde_json::from_str(&noted.if_lost.text()?).map_err(unreadable)?;
                 let recording = Recording { ledger: self.clone(), run, owner: Some(owner) };

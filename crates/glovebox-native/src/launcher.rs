@@ -70,6 +70,7 @@ const DISK: u64 = 5;
 const REMOVAL: u64 = 6;
 const LEAVES: u64 = 7;
 const KIND_BITS: u64 = 3;
+const KIND: u64 = (1 << KIND_BITS) - 1;
 
 /// When nothing happens for so long, there is time to make something ahead.
 const PAUSE: Duration = Duration::from_millis(3);
@@ -176,7 +177,7 @@ impl Launcher {
                 false => Some(until_look.map_or(IDLE, |wait| wait.min(IDLE))),
                 true => until_look,
             };
-            let numbers = match wait_for_events(&self.events, wait) {
+            let mut numbers = match wait_for_events(&self.events, wait) {
                 Err(rustix::io::Errno::INTR) => continue,
                 other => other?,
             };
@@ -192,6 +193,8 @@ impl Launcher {
                 glovebox_guest::rest();
             }
             rested = numbers.is_empty() && (rested || wait == Some(IDLE));
+            // To make a leaf takes longer than to answer, and nobody waits for it.
+            numbers.sort_by_key(|number| number & KIND == LEAVES);
             for number in numbers {
                 self.serve_event(number, control)?;
             }
@@ -201,7 +204,7 @@ impl Launcher {
 
     fn serve_event(&mut self, number: u64, control: &OwnedFd) -> io::Result<()> {
         let which = number >> KIND_BITS;
-        match number & ((1 << KIND_BITS) - 1) {
+        match number & KIND {
             CONTROL => match wire::receive::<Order>(control)? {
                 Some((order, fds)) => match self.passes_on(&order) {
                     Some(refusal) => self.passed = Some((refusal, (order, fds))),
@@ -263,9 +266,11 @@ impl Launcher {
                 }
             }
             Order::Count { id, run } => {
-                let live = self.sandboxes.values_mut().find(|live| live.id == id);
-                let counted = live.map(|live| live.count_of(run)).unwrap_or_default();
+                let mut live = self.sandboxes.values_mut().find(|live| live.id == id);
+                let counted = live.as_mut().map(|live| live.count_of(run)).unwrap_or_default();
                 let _ = reply.map(|reply| wire::send(reply, &Answer::Counted(counted), &[]));
+                // What takes time and nobody waits for.
+                live.into_iter().for_each(|live| live.run_was_counted(run));
             }
             Order::Usage { id } => self.tell_usage(id, reply),
             Order::Destroy { id } => self.destroy(id, reply),

@@ -86,9 +86,9 @@ impl MemoryWatch {
         self.next = self.next.map(|_| Instant::now() + LATEST);
     }
 
-    /// Looks soon, because something is about to run.
+    /// Looks at once, because something runs.
     pub(crate) fn wake(&mut self) {
-        self.next = self.next.map(|_| Instant::now() + SOONEST);
+        self.next = self.next.map(|_| Instant::now());
     }
 
     /// When to look next; never again once the limit was lowered.

@@ -36,8 +36,6 @@ kinds! {
     Resize = 5,
     /// Host: attach to a run ([`Attach`](crate::Attach)).
     Attach = 6,
-    /// Guest: the command is about to be started; the host takes the time.
-    Starting = 15,
     /// Guest: the command started ([`Started`](crate::Started)).
     Started = 16,
     /// Guest: bytes of standard output or of the terminal.

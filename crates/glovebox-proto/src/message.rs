@@ -47,6 +47,9 @@ pub struct Started {
     /// Its process id inside.
     #[prost(int32, tag = "1")]
     pub pid: i32,
+    /// How long its start took.
+    #[prost(uint64, tag = "2")]
+    pub took_ns: u64,
 }
 
 /// The command ended; exactly one of code and signal is there.

@@ -29,7 +29,7 @@ pub(crate) fn execute(
     }
     let mut engine = living::engine(globals, flags)?;
     if !args.command.no_record {
-        engine = engine.with_ledger(Ledger::below(data_dir(globals)));
+        engine = engine.with_ledger(Ledger::for_one_run(data_dir(globals)));
     }
     // Neither is taken apart at the end, as for `run`.
     let (engine, runtime) = (ManuallyDrop::new(engine), ManuallyDrop::new(runtime()?));

@@ -58,7 +58,7 @@ pub(crate) fn execute(
     let data_dir = data_dir(globals);
     let mut engine = Engine::new(Arc::new(backend)).with_data_dir(&data_dir);
     if !args.command.no_record {
-        engine = engine.with_ledger(Ledger::below(data_dir));
+        engine = engine.with_ledger(Ledger::for_one_run(data_dir));
     }
     // Neither engine nor runtime is taken apart at the end: this process ends next, which does it faster. To close the
     // ledger would also wait for the disk.

@@ -15,6 +15,7 @@ use sqlx::query_scalar;
 use crate::{all, begun, data_dir, finished, record, sqlite};
 
 const CHILD: &str = "GLOVEBOX_TEST_RECORDS_INTO";
+const ONE_RUN: &str = "GLOVEBOX_TEST_RECORDS_ONE_RUN";
 const DEATHS: u64 = 10;
 
 #[tokio::test]
@@ -22,19 +23,23 @@ async fn a_process_that_is_killed_while_it_records_leaves_only_whole_runs() {
     if let Some(folder) = env::var_os(CHILD) {
         return record_until_killed(Path::new(&folder)).await;
     }
-    let folder = data_dir();
-    let mut told = Vec::new();
-    for death in 0..DEATHS {
-        told.extend(start_and_kill(folder.path(), Duration::from_micros(death * 700)));
-        check(folder.path(), &told).await;
+    for for_one_run in [false, true] {
+        let folder = data_dir();
+        let mut told = Vec::new();
+        for death in 0..DEATHS {
+            told.extend(start_and_kill(folder.path(), Duration::from_micros(death * 700), for_one_run));
+            check(folder.path(), &told).await;
+        }
+        assert!(told.len() >= DEATHS as usize, "only {} runs were recorded", told.len());
     }
-    assert!(told.len() >= DEATHS as usize, "only {} runs were recorded", told.len());
 }
 
 /// What the child does: begins and finishes runs, some large and some small, and tells of each that it recorded.
 async fn record_until_killed(folder: &Path) {
-    let ledger = Ledger::below(folder);
+    let many = Ledger::below(folder);
     for number in 0u32.. {
+        // As many processes that record one run each.
+        let ledger = if env::var_os(ONE_RUN).is_some() { Ledger::for_one_run(folder) } else { many.clone() };
         let mut result = finished(&number.to_le_bytes().repeat(1 + (number as usize % 3) * 20_000), b"stderr");
         record(&ledger, &mut result).await.unwrap();
         let mut out = std::io::stdout().lock();
@@ -43,11 +48,12 @@ async fn record_until_killed(folder: &Path) {
 }
 
 /// Starts this program again as the child, kills it a while after its first run, and gives what it told.
-fn start_and_kill(folder: &Path, later: Duration) -> Vec<String> {
+fn start_and_kill(folder: &Path, later: Duration, for_one_run: bool) -> Vec<String> {
     let this_test = "kills::a_process_that_is_killed_while_it_records_leaves_only_whole_runs";
     let mut child = Command::new(env::current_exe().unwrap())
         .args([this_test, "--exact", "--nocapture"])
         .env(CHILD, folder)
+        .envs(for_one_run.then_some((ONE_RUN, "1")))
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

@@ -1,5 +1,6 @@
 //! The ledger as its users see it: what is written, what is read again, and what is left after a sudden end.
 
+mod inbox;
 mod kills;
 mod reading;
 mod refusals;

@@ -21,6 +21,8 @@ use crate::{
 
 /// How often a keeper is looked for that may just have ended.
 const ATTEMPTS: usize = 3;
+/// A run that is over by then is over before its keeper would have looked, so that the keeper need not hear of it.
+const UNWATCHED: std::time::Duration = std::time::Duration::from_millis(2);
 
 impl NativeBackend {
     /// A backend for work with living sandboxes only: it makes none, so it needs no launcher, and is ready at once. Where a
@@ -76,9 +78,9 @@ impl NativeBackend {
 
     /// Another hold on a sandbox that this process has hold of already, if its guest still lives.
     fn hold_once_more(&self, folder: &LivingFolder) -> Option<Created> {
-        folder.guest()?;
         let mut all = self.held();
         let held = all.get_mut(&folder.id)?;
+        folder.guest()?;
         let created = held.created.clone()?;
         held.users += 1;
         Some(created)
@@ -161,6 +163,7 @@ impl NativeBackend {
 
     /// Waits until a living sandbox has outgrown its disk limit.
     pub(super) async fn watched_disk(&self, id: SandboxId) -> LimitKind {
+        tokio::time::sleep(UNWATCHED).await;
         let asked = self.order_keeper(id, &Order::WatchDisk { id });
         if let Ok(asked) = asked
             && let Ok((Answer::Outgrown(what), _)) = answer(asked).await

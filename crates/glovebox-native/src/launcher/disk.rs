@@ -34,6 +34,8 @@ pub(super) struct Disk {
     last: Option<u64>,
     pub(super) looking: Option<(OwnedFd, KillOnDrop)>,
     pub(super) next: Option<Instant>,
+    /// Whether something has run since the last look.
+    pub(super) has_run: bool,
     /// Who waits for the look that is under way, to hear what the sandbox uses.
     asked: Vec<OwnedFd>,
     /// Who asked after that look began, and is told what the next one finds.
@@ -44,7 +46,23 @@ impl Disk {
     pub(super) fn of(plan: &Plan, store: &OwnedFd) -> io::Result<Self> {
         let written = Written::all(watch::open_written(plan)?, plan)?;
         let (store, sizes) = (store.try_clone()?, vec![Size::default(); written.len()]);
-        Ok(Disk { written, store, sizes, last: None, looking: None, next: None, asked: Vec::new(), late: Vec::new() })
+        Ok(Disk {
+            written,
+            store,
+            sizes,
+            last: None,
+            looking: None,
+            next: None,
+            has_run: false,
+            asked: Vec::new(),
+            late: Vec::new(),
+        })
+    }
+
+    /// Something has run. Says when what it left is looked at.
+    pub(super) fn note_run(&mut self) -> Instant {
+        self.has_run = true;
+        *self.next.get_or_insert_with(|| Instant::now() + DISK_REST)
     }
 
     /// Has a child add up what is there, so that the keeper can go on meanwhile.

@@ -83,6 +83,12 @@ impl Kept {
         self.folder.write(&self.record)
     }
 
+    /// Has the disk looked at in a while, whoever watches then: a run may be over before anybody watched it, and many short ones
+    /// write as much as a long one.
+    pub(super) fn note_run(&mut self) {
+        self.due = self.due.min(self.disk.note_run());
+    }
+
     /// Removes what is left of a sandbox whose guest has ended. Its files stay, unless its lifetime is over.
     pub(super) fn end(self) {
         if let (Some(reason), Some(life)) = (self.ended, &self.record.plan.living) {
@@ -360,7 +366,7 @@ impl Launcher {
             let disk = &mut kept.disk;
             if disk.looking.is_none() && disk.next.is_some_and(|next| next <= now) {
                 disk.next = None;
-                if (followed || busy)
+                if (followed || busy || std::mem::take(&mut disk.has_run))
                     && let Ok(told) = disk.begin_look()
                 {
                     let _ = watch_for(&self.events, told, number << KIND_BITS | DISK);

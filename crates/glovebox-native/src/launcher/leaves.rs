@@ -1,7 +1,7 @@
 //! Groups for the runs of living sandboxes, as the keeper hands them out.
 //!
 //! The keeper makes the next leaf ahead and hands its doors to the guest; the guest says which run took which leaf. When
-//! somebody asks what a run used, its leaf is read, and removed if nothing is left in it; what was read is remembered. Leaves
+//! somebody asks what a run used, its leaf is read, and what was read is remembered; then it is removed if nothing is left in it. Leaves
 //! that nobody asks for are removed when many newer ones are there. A guest that lies can only mix up its own runs, and what it
 //! can make the keeper do is bounded: one leaf is handed out at a time, and each must be told of before there is another.
 
@@ -37,6 +37,8 @@ pub(super) struct Leaves {
     next: u64,
     /// The one that was handed out and that no run has taken yet.
     pub(super) spare: Option<u64>,
+    /// Whether the guest waits for the next one.
+    wanted: bool,
     known: VecDeque<Leaf>,
 }
 
@@ -56,8 +58,14 @@ impl Leaf {
         if !self.is_gone {
             self.counted.raise_to(&groups.count_leaf(self.number));
             self.is_read = true;
-            self.is_gone = groups.remove_leaf(self.number);
         }
+    }
+
+    fn put_away(&mut self, groups: &Groups) {
+        if !self.is_read {
+            self.read(groups);
+        }
+        self.is_gone |= groups.remove_leaf(self.number);
     }
 }
 
@@ -91,7 +99,7 @@ impl Leaves {
         let old = self.known.iter_mut().filter(|leaf| !leaf.is_gone).take(LOOKED_AT);
         for (at, leaf) in old.enumerate() {
             if leaf.is_read || at < surplus {
-                leaf.read(groups);
+                leaf.put_away(groups);
             }
         }
         let mut surplus = surplus;
@@ -102,8 +110,17 @@ impl Leaves {
         });
     }
 
-    /// Hands out the next leaf.
+    /// Removes the leaves of a run of which was told what was counted, as far as nothing is left in them.
+    pub(super) fn put_away(&mut self, run: Option<RunId>, groups: &Groups) {
+        let Some(run) = run.map(|run| run.to_string()) else { return };
+        self.known.iter_mut().filter(|leaf| leaf.run == run && !leaf.is_gone).for_each(|leaf| leaf.put_away(groups));
+    }
+
+    /// Hands out the next leaf, if the guest waits for one.
     fn hand_out(&mut self, groups: &Groups, pids: u64) -> io::Result<()> {
+        if !std::mem::take(&mut self.wanted) || self.spare.is_some() {
+            return Ok(());
+        }
         let number = self.next;
         let doors = groups.make_leaf(number, pids).inspect_err(|_| {
             groups.remove_leaf(number);
@@ -146,7 +163,7 @@ impl Launcher {
         let Ok(guest) = begun() else { return };
         let there = live.groups.leaf_numbers();
         let next = there.last().map_or(1, |last| last + 1);
-        let mut leaves = Leaves { guest, next, spare: None, known: VecDeque::new() };
+        let mut leaves = Leaves { guest, next, spare: None, wanted: false, known: VecDeque::new() };
         // What another keeper handed out; the guest says which run has which.
         there.into_iter().for_each(|number| leaves.add(number, String::new(), None));
         kept.leaves = Some(leaves);
@@ -155,7 +172,7 @@ impl Launcher {
     /// Hears what a guest has to say of its leaves.
     pub(super) fn hear_leaves(&mut self, number: u64) {
         let Some(live) = self.sandboxes.get_mut(&number) else { return };
-        if listen(live).is_err()
+        if listen(live).and_then(|()| hand_out(live)).is_err()
             && let Some(leaves) = live.living.as_mut().and_then(|kept| kept.leaves.take())
         {
             let _ = epoll::delete(&self.events, &leaves.guest);
@@ -176,7 +193,6 @@ impl Launcher {
 fn listen(live: &mut Live) -> io::Result<()> {
     let guest = live.pid.as_raw_nonzero().get();
     let Some(kept) = live.living.as_mut() else { return Ok(()) };
-    let pids = kept.record.plan.pids;
     let Some(leaves) = kept.leaves.as_mut() else { return Ok(()) };
     loop {
         let mut bytes = [0; LeafWord::LONGEST];
@@ -188,7 +204,7 @@ fn listen(live: &mut Live) -> io::Result<()> {
         let wrong = || io::Error::from(io::ErrorKind::InvalidData);
         let word = bytes.get(..length).filter(|word| !word.is_empty()).ok_or_else(wrong)?;
         let word = LeafWord::from_bytes(word).ok_or_else(wrong)?;
-        let wants = word.wants;
+        leaves.wanted |= word.wants;
         // One that says that it has a spare has one that another keeper handed out.
         if word.run.is_empty() && word.leaf > 0 && word.leaf < leaves.next {
             leaves.spare = Some(word.leaf);
@@ -196,8 +212,12 @@ fn listen(live: &mut Live) -> io::Result<()> {
         } else {
             leaves.hear(word, &live.groups, guest);
         }
-        if wants && leaves.spare.is_none() {
-            leaves.hand_out(&live.groups, pids)?;
-        }
     }
+}
+
+/// Hands out the next leaf of a sandbox, if its guest waits for one.
+pub(super) fn hand_out(live: &mut Live) -> io::Result<()> {
+    let Some(kept) = live.living.as_mut() else { return Ok(()) };
+    let pids = kept.record.plan.pids;
+    kept.leaves.as_mut().map_or(Ok(()), |leaves| leaves.hand_out(&live.groups, pids))
 }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use glovebox_core::{RunId, SandboxId, UsageNow};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::{Launcher, keeping::Kept};
+use super::{Launcher, keeping::Kept, leaves::hand_out};
 use crate::{
     cgroup::{Groups, Side, storage_bytes},
     checks::{self, Settings},
@@ -62,6 +62,17 @@ impl Live {
     /// What was counted so far of one run, or of all where no run is told apart.
     pub(super) fn count_of(&mut self, run: Option<RunId>) -> Counted {
         run.and_then(|run| Launcher::count_run(self, run)).unwrap_or_else(|| self.count())
+    }
+
+    /// Puts away what a run leaves behind, once it was told of.
+    pub(super) fn run_was_counted(&mut self, run: Option<RunId>) {
+        // Where it fails, the connection is over, which its own event tells.
+        let _ = hand_out(self);
+        let Some(kept) = &mut self.living else { return };
+        if let Some(leaves) = &mut kept.leaves {
+            leaves.put_away(run, &self.groups);
+        }
+        kept.note_run();
     }
 
     /// The leaf in which a child waits for the next run.
