@@ -467,6 +467,12 @@ pub(crate) fn is_global(flag: &str) -> bool {
     Globals::augment_args(clap::Command::new("")).get_arguments().any(|arg| arg.get_long() == Some(flag))
 }
 
+/// Whether a variable stands for a flag that every verb takes.
+pub(crate) fn is_global_variable(name: &str) -> bool {
+    let globals = Globals::augment_args(clap::Command::new(""));
+    globals.get_arguments().filter_map(Arg::get_long).any(|flag| variable(flag) == name)
+}
+
 /// The variable of a key: `output-limit` is `GLOVEBOX_OUTPUT_LIMIT`.
 pub(crate) fn variable(key: &str) -> String {
     format!("GLOVEBOX_{}", key.to_ascii_uppercase().replace('-', "_"))

@@ -18,7 +18,7 @@
 //! Without sub-ids guest and commands share the one id there is. The guest is then protected by being PID 1 and not
 //! dumpable, and the layer `separate_guest` is missing.
 
-use std::{fs, io, process::Command};
+use std::{fs, io, process::Command, sync::OnceLock};
 
 use rustix::{
     process::{getegid, geteuid, getpid},
@@ -46,7 +46,10 @@ pub enum Standing {
 impl Standing {
     /// Whether this process is root with all that root needs for sandboxes.
     pub(crate) fn is_root() -> bool {
-        geteuid().is_root() && lacking().is_empty() && has_ids_for_sandboxes()
+        // Asked several times by a command that lasts three milliseconds. What a launcher becomes later does not change it: an
+        // ordinary user is root of a namespace then, which has not all ids.
+        static IS_ROOT: OnceLock<bool> = OnceLock::new();
+        *IS_ROOT.get_or_init(|| geteuid().is_root() && lacking().is_empty() && has_ids_for_sandboxes())
     }
 
     /// Takes the best standing there is. For an ordinary user this process is in another user namespace afterwards.

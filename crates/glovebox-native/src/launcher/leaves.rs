@@ -95,19 +95,18 @@ impl Leaves {
 
     /// Removes leaves that were read, and the oldest of too many.
     fn forget_old(&mut self, groups: &Groups) {
-        let surplus = self.known.len().saturating_sub(MOST_LEAVES);
+        let mut surplus = self.known.len().saturating_sub(MOST_LEAVES);
+        self.known.retain(|leaf| {
+            let forgotten = surplus > 0 && leaf.is_gone;
+            surplus -= usize::from(forgotten);
+            !forgotten
+        });
         let old = self.known.iter_mut().filter(|leaf| !leaf.is_gone).take(LOOKED_AT);
         for (at, leaf) in old.enumerate() {
             if leaf.is_read || at < surplus {
                 leaf.put_away(groups);
             }
         }
-        let mut surplus = surplus;
-        self.known.retain(|leaf| {
-            let forgotten = surplus > 0 && leaf.is_gone;
-            surplus -= usize::from(forgotten);
-            !forgotten
-        });
     }
 
     /// Removes the leaves of a run of which was told what was counted, as far as nothing is left in them.
