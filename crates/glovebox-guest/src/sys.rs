@@ -41,7 +41,7 @@ struct Child<'a> {
     argv: Vec<*const c_char>,
     env: Vec<*const c_char>,
     failed: Option<(Step, c_int)>,
-    /// A descriptor that stays open until the exec.
+    /// A descriptor that stays open until the exec, of a process that has left the zygote before.
     kept: Option<RawFd>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn spawn(prepared: &Prepared, stack: &mut [u8]) -> Result<i32, (Step,
     }
 }
 
-/// Makes this process the command. Returns the step that failed and its error number; `kept` is open until the exec, and
+/// Makes this process the command, which has left the zygote before. Returns the step that failed and its error number; `kept` is open until the exec, and
 /// must be none of the standard streams.
 pub(crate) fn replace(prepared: &Prepared, kept: RawFd) -> (Step, i32) {
     let pointers = |strings: &[CString]| -> Vec<*const c_char> {
@@ -91,6 +91,13 @@ pub(crate) fn fork_beside(closed: RawFd) -> Result<Option<i32>, i32> {
         pid if pid < 0 => Err(errno()),
         pid => Ok(Some(pid as i32)),
     }
+}
+
+/// Leaves the session of the zygote, and what it has to say about signals. Returns the error number.
+pub(crate) fn leave(signals: Signals) -> Result<(), i32> {
+    signals.reset();
+    // SAFETY: a system call on nothing.
+    if unsafe { libc::setsid() } < 0 { Err(errno()) } else { Ok(()) }
 }
 
 /// Ends this process at once.
@@ -191,7 +198,10 @@ fn run_steps(child: &Child<'_>) -> (Step, c_int) {
             }
         };
     }
-    step!(Step::Session, libc::setsid());
+    if child.kept.is_none() {
+        step!(Step::Session, libc::setsid());
+        signals.reset();
+    }
     step!(Step::Stdio, libc::dup2(stdio[0], 0));
     step!(Step::Stdio, libc::dup2(stdio[1], 1));
     step!(Step::Stdio, libc::dup2(stdio[2], 2));
@@ -207,7 +217,6 @@ fn run_steps(child: &Child<'_>) -> (Step, c_int) {
     if *terminal {
         step!(Step::Terminal, libc::ioctl(0, libc::TIOCSCTTY, 0));
     }
-    signals.reset();
     // Raw calls, because the C library's wrappers would try to tell threads that do not exist in this child.
     if *has_groups {
         step!(Step::User, libc::syscall(libc::SYS_setgroups, 0, ptr::null::<u32>()));

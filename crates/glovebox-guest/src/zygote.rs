@@ -124,6 +124,10 @@ fn wait_in_groups(doors: Vec<OwnedFd>, terms: Terms) -> i32 {
             return 1;
         }
     }
+    if let Err(errno) = sys::leave(terms.signals) {
+        let _ = say(&socket, Err((Step::Session, errno)));
+        return 1;
+    }
     if say(&socket, Ok(0)).is_err() {
         return 1;
     }

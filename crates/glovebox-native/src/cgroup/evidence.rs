@@ -1,9 +1,37 @@
 //! What the kernel counted in a sandbox's groups, and the watch over its memory.
 
-use std::{fs, io, path::PathBuf};
+use std::{fs, io, os::fd::OwnedFd, path::PathBuf};
+
+use rustix::fs::{Mode, OFlags};
 
 use super::{Controller, Groups, Version};
 use crate::{plan::Counted, sys};
+
+/// What a group counts.
+#[derive(Clone, Copy)]
+enum Counter {
+    CpuTime,
+    MemoryPeak,
+    MemoryEvents,
+    ProcessesPeak,
+    ProcessesEvents,
+}
+
+impl Counter {
+    const ALL: [Counter; 5] = [
+        Counter::CpuTime,
+        Counter::MemoryPeak,
+        Counter::MemoryEvents,
+        Counter::ProcessesPeak,
+        Counter::ProcessesEvents,
+    ];
+}
+
+/// The counters of a group, open.
+pub(crate) struct Counters([Option<OwnedFd>; Counter::ALL.len()]);
+
+/// No file of a counter is longer.
+const LONGEST_COUNTER: usize = 1024;
 
 impl Groups {
     /// Reads the counters. One that the kernel does not have reads as zero.
@@ -16,23 +44,56 @@ impl Groups {
 
     /// Reads the counters of a group below it.
     pub(super) fn count_in(&self, leaf: &str) -> Counted {
-        let text = |controller, one: &str, two: &str| {
-            self.file_in(leaf, controller, one, two).and_then(|path| sys::read_small(path).ok()).unwrap_or_default()
-        };
-        let number = |controller, one: &str, two: &str| text(controller, one, two).trim().parse::<u64>().unwrap_or(0);
-        let cpu = match self.file(Controller::CpuAccount, "cpuacct.usage", "cpu.stat") {
-            Some(_) => number(Controller::CpuAccount, "cpuacct.usage", "cpu.stat") as f64 / 1e6,
-            None => keyed(&text(Controller::Cpu, "cpu.stat", "cpu.stat"), "usage_usec") as f64 / 1e3,
+        self.counted(|counter| sys::read_small(self.counter_in(leaf, counter)?).ok())
+    }
+
+    /// The file of a counter of a group below it.
+    fn counter_in(&self, leaf: &str, counter: Counter) -> Option<PathBuf> {
+        let file = |controller, one, two| self.file_in(leaf, controller, one, two);
+        match counter {
+            Counter::CpuTime => file(Controller::CpuAccount, "cpuacct.usage", "cpu.stat")
+                .or_else(|| file(Controller::Cpu, "cpu.stat", "cpu.stat")),
+            Counter::MemoryPeak => file(Controller::Memory, "memory.max_usage_in_bytes", "memory.peak"),
+            Counter::MemoryEvents => file(Controller::Memory, "memory.oom_control", "memory.events"),
+            Counter::ProcessesPeak => file(Controller::Pids, "pids.peak", "pids.peak"),
+            Counter::ProcessesEvents => file(Controller::Pids, "pids.events", "pids.events"),
+        }
+    }
+
+    fn counted(&self, read: impl Fn(Counter) -> Option<String>) -> Counted {
+        let text = |counter| read(counter).unwrap_or_default();
+        let number = |counter| text(counter).trim().parse::<u64>().unwrap_or(0);
+        let cpu_ms = match self.file(Controller::CpuAccount, "cpuacct.usage", "cpu.stat") {
+            Some(_) => number(Counter::CpuTime) as f64 / 1e6,
+            None => keyed(&text(Counter::CpuTime), "usage_usec") as f64 / 1e3,
         };
         Counted {
-            cpu_ms: cpu,
-            memory_peak: number(Controller::Memory, "memory.max_usage_in_bytes", "memory.peak"),
-            processes_peak: number(Controller::Pids, "pids.peak", "pids.peak"),
-            memory_kills: keyed(&text(Controller::Memory, "memory.oom_control", "memory.events"), "oom_kill"),
+            cpu_ms,
+            memory_peak: number(Counter::MemoryPeak),
+            processes_peak: number(Counter::ProcessesPeak),
+            memory_kills: keyed(&text(Counter::MemoryEvents), "oom_kill"),
             watcher_kills: 0,
-            pids_refused: keyed(&text(Controller::Pids, "pids.events", "pids.events"), "max"),
+            pids_refused: keyed(&text(Counter::ProcessesEvents), "max"),
             storage: None,
         }
+    }
+
+    /// Opens the counters of the leaf of a run, so that they are read at once when somebody waits for them.
+    pub(crate) fn open_counters(&self, leaf: u64) -> Counters {
+        let leaf = leaf.to_string();
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let open = |counter| rustix::fs::open(self.counter_in(&leaf, counter)?, flags, Mode::empty()).ok();
+        Counters(Counter::ALL.map(open))
+    }
+
+    /// Reads counters that are open.
+    pub(crate) fn count_open(&self, counters: &Counters) -> Counted {
+        self.counted(|counter| {
+            let mut text = [0; LONGEST_COUNTER];
+            let file = counters.0.get(counter as usize)?.as_ref()?;
+            let length = rustix::io::pread(file, &mut text, 0).ok()?;
+            Some(String::from_utf8_lossy(&text[..length]).into_owned())
+        })
     }
 
     /// Memory that the commands use now, without cache of files on disk.

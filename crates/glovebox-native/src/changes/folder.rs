@@ -3,11 +3,12 @@
 use std::{
     ffi::{CStr, CString},
     io,
+    mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 use rustix::{
-    fs::{Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat2},
+    fs::{Dir, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, openat2},
     io::Errno,
 };
 
@@ -42,11 +43,9 @@ pub(super) fn open_bytes(start: &OwnedFd, path: &[u8]) -> Option<OwnedFd> {
 }
 
 pub(super) fn open_path(root: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
-    let mut at = open_folder(root, c".")?;
-    for name in path.split('/') {
-        at = open_folder(&at, &CString::new(name)?)?;
-    }
-    Ok(at)
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
+    Ok(openat2(root, path, flags, Mode::empty(), resolve)?)
 }
 
 pub(super) fn open_folder(folder: impl AsFd, name: &CStr) -> io::Result<OwnedFd> {
@@ -88,8 +87,17 @@ pub(super) fn is_whiteout(stat: &Stat) -> bool {
 }
 
 pub(super) fn is_empty(folder: &OwnedFd) -> bool {
+    let mut space = [MaybeUninit::uninit(); 1024];
+    let mut entries = RawDir::new(folder, &mut space);
     // The first two entries are the folder itself and its parent.
-    Dir::read_from(folder).is_ok_and(|entries| entries.take(3).count() < 3)
+    for _ in 0..3 {
+        match entries.next() {
+            None => return true,
+            Some(Err(_)) => return false,
+            Some(Ok(_)) => {}
+        }
+    }
+    false
 }
 
 /// Names that are not UTF-8 are shown as well as they can be.

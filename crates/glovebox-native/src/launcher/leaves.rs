@@ -20,7 +20,7 @@ use rustix::{
 
 use super::{KIND_BITS, LEAVES, Launcher, live::Live, watch_for};
 use crate::{
-    cgroup::{Groups, storage_bytes},
+    cgroup::{Counters, Groups, storage_bytes},
     living::Door,
     plan::Counted,
     wire,
@@ -28,6 +28,8 @@ use crate::{
 
 /// So many leaves are remembered.
 const MOST_LEAVES: usize = 256;
+/// Of so many the counters are open.
+const MOST_OPEN: usize = 4;
 /// So many of the oldest are looked at, at one time, for whether they can go.
 const LOOKED_AT: usize = 8;
 
@@ -49,6 +51,8 @@ struct Leaf {
     counted: Counted,
     /// What the guest and all that it reaped had read and written before.
     storage_before: Option<(u64, u64)>,
+    /// Open while its run is one of a few.
+    counters: Option<Counters>,
     is_read: bool,
     is_gone: bool,
 }
@@ -56,7 +60,10 @@ struct Leaf {
 impl Leaf {
     fn read(&mut self, groups: &Groups) {
         if !self.is_gone {
-            self.counted.raise_to(&groups.count_leaf(self.number));
+            self.counted.raise_to(&match self.counters.take() {
+                Some(counters) => groups.count_open(&counters),
+                None => groups.count_leaf(self.number),
+            });
             self.is_read = true;
         }
     }
@@ -81,16 +88,18 @@ impl Leaves {
             None if self.spare == Some(word.leaf) && !word.run.is_empty() => {
                 self.spare = None;
                 let storage_before = Some(storage_bytes(guest));
-                self.add(word.leaf, word.run, storage_before);
+                let open = self.known.iter().filter(|leaf| leaf.counters.is_some()).count();
+                let counters = (open < MOST_OPEN).then(|| groups.open_counters(word.leaf));
+                self.add(word.leaf, word.run, storage_before, counters);
             }
             None => {}
         }
         self.forget_old(groups);
     }
 
-    fn add(&mut self, number: u64, run: String, storage_before: Option<(u64, u64)>) {
+    fn add(&mut self, number: u64, run: String, storage_before: Option<(u64, u64)>, counters: Option<Counters>) {
         let counted = Counted::default();
-        self.known.push_back(Leaf { number, run, counted, storage_before, is_read: false, is_gone: false });
+        self.known.push_back(Leaf { number, run, counted, storage_before, counters, is_read: false, is_gone: false });
     }
 
     /// Removes leaves that were read, and the oldest of too many.
@@ -164,7 +173,7 @@ impl Launcher {
         let next = there.last().map_or(1, |last| last + 1);
         let mut leaves = Leaves { guest, next, spare: None, wanted: false, known: VecDeque::new() };
         // What another keeper handed out; the guest says which run has which.
-        there.into_iter().for_each(|number| leaves.add(number, String::new(), None));
+        there.into_iter().for_each(|number| leaves.add(number, String::new(), None, None));
         kept.leaves = Some(leaves);
     }
 
