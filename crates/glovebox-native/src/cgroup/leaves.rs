@@ -96,6 +96,13 @@ impl Groups {
         self.count_in(&number.to_string())
     }
 
+    /// Whether no process is in the leaf of a run, or it is not there any more.
+    pub(crate) fn is_leaf_empty(&self, number: u64) -> bool {
+        let file = self.file_in(&number.to_string(), Controller::Pids, "pids.current", "pids.current");
+        let processes = file.and_then(|path| sys::read_small(path).ok());
+        processes.is_none_or(|text| text.trim() == "0")
+    }
+
     /// Removes the leaf of a run, if no process is in it. Says whether nothing of it is left.
     pub(crate) fn remove_leaf(&self, number: u64) -> bool {
         let name = number.to_string();

@@ -68,11 +68,13 @@ impl Leaf {
         }
     }
 
+    /// Removes the leaf if nothing is in it. Its counters are read once more before: somebody may have looked at them while its run
+    /// went on, and from then on nothing counts any more.
     fn put_away(&mut self, groups: &Groups) {
-        if !self.is_read {
+        if !self.is_gone && groups.is_leaf_empty(self.number) {
             self.read(groups);
+            self.is_gone = groups.remove_leaf(self.number);
         }
-        self.is_gone |= groups.remove_leaf(self.number);
     }
 }
 
@@ -121,7 +123,7 @@ impl Leaves {
     /// Removes the leaves of a run of which was told what was counted, as far as nothing is left in them.
     pub(super) fn put_away(&mut self, run: Option<RunId>, groups: &Groups) {
         let Some(run) = run.map(|run| run.to_string()) else { return };
-        self.known.iter_mut().filter(|leaf| leaf.run == run && !leaf.is_gone).for_each(|leaf| leaf.put_away(groups));
+        self.known.iter_mut().filter(|leaf| leaf.run == run).for_each(|leaf| leaf.put_away(groups));
     }
 
     /// Hands out the next leaf, if the guest waits for one.
