@@ -24,6 +24,9 @@ use crate::{
 /// So many runs are named when an id stands for several.
 const NAMED: usize = 3;
 
+/// What runs under way have in place of a kind of outcome.
+const RUNNING: &str = "running";
+
 /// Which runs to list. The default is the newest 50.
 #[derive(Clone, Debug)]
 pub struct Filter {
@@ -129,7 +132,8 @@ impl Ledger {
                 runs.push(run);
             }
         }
-        if self.is_there()? {
+        // No run in the database is running, and to look for one would be to look at all.
+        if filter.outcome.as_deref() != Some(RUNNING) && self.is_there()? {
             runs.extend(self.ended(filter).await?);
         }
         // One that ended just now may be there twice; the row counts.
@@ -335,7 +339,7 @@ impl Ledger {
 impl Filter {
     /// Whether a run under way is to be listed. For the others the database knows.
     fn fits(&self, run: &Summary) -> bool {
-        self.outcome.as_deref().is_none_or(|kind| kind == "running")
+        self.outcome.as_deref().is_none_or(|kind| kind == RUNNING)
             && self.labels.iter().all(|(key, value)| run.labels.get(key) == Some(value))
             && self.language.as_ref().is_none_or(|language| run.command.language.as_ref() == Some(language))
             && self.since.is_none_or(|since| run.started_at >= since)

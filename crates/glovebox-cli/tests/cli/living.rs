@@ -13,13 +13,13 @@ use serde_json::Value;
 use crate::{Bench, Called};
 
 /// Destroys a sandbox at the end of a test, also of one that fails.
-struct Living<'a> {
+pub(crate) struct Living<'a> {
     bench: &'a Bench,
-    id: String,
+    pub(crate) id: String,
 }
 
 impl<'a> Living<'a> {
-    fn new(bench: &'a Bench, flags: &[&str]) -> Self {
+    pub(crate) fn new(bench: &'a Bench, flags: &[&str]) -> Self {
         let called = bench.call(["create"].iter().chain(flags));
         assert_eq!(called.code, 0, "{called:?}");
         Living { bench, id: called.text().trim_end().to_owned() }
@@ -29,18 +29,18 @@ impl<'a> Living<'a> {
         self.bench.call(["exec", &self.id].iter().chain(words))
     }
 
-    fn detach(&self, line: &str) -> String {
+    pub(crate) fn detach(&self, line: &str) -> String {
         let called = self.bench.call(["exec", "--detach", &self.id, "--", "sh", "-c", line]);
         assert_eq!(called.code, 0, "{called:?}");
         called.text().trim_end().to_owned()
     }
 
-    fn state(&self) -> String {
+    pub(crate) fn state(&self) -> String {
         self.bench.call(["show", "--json", &self.id]).document()["state"].as_str().expect("a state").to_owned()
     }
 
     /// The process that keeps it: whoever holds its lock.
-    fn keeper(&self) -> Option<i32> {
+    pub(crate) fn keeper(&self) -> Option<i32> {
         let lock = glovebox_native::NativeBackend::runtime_folder().join("sandboxes").join(&self.id).join("lock");
         let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(lock).ok()?);
         let locks = fs::read_to_string("/proc/locks").expect("the locks can be read");
