@@ -6,6 +6,7 @@ const LIST_EXAMPLES: &str = "\
 Examples:
   glovebox runs list --outcome timed_out --since 1h
   glovebox runs list --label team=red --limit 10
+  glovebox runs list --sandbox box --outcome running            what is at work in a sandbox
   glovebox runs list --before run_01JCQ6V8XM7B2T4N9R5K3H1DZE    the next page
 
 Variables and configuration keys of these flags carry the verb's name: --since is
@@ -45,6 +46,12 @@ pub(crate) struct ListArgs {
     /// Only runs of files or code in this language
     #[arg(long, short = 'l', value_name = "LANGUAGE")]
     pub(crate) language: Option<String>,
+    /// Only runs in this sandbox: its id or name, or the whole id of one that is gone
+    #[arg(long, value_name = "ID")]
+    pub(crate) sandbox: Option<String>,
+    /// Only runs of this project
+    #[arg(long, value_name = "NAME")]
+    pub(crate) project: Option<String>,
     /// Only runs that started at most so long ago
     #[arg(long, value_name = "DURATION")]
     pub(crate) since: Option<String>,
