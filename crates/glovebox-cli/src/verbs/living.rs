@@ -157,7 +157,9 @@ async fn runs_of(ledger: &Ledger, status: &SandboxStatus) -> Result<(Vec<Summary
     let ended: Vec<Summary> = last.runs.into_iter().filter(|run| run.outcome.is_some()).collect();
     let more = last.next.is_some() || ended.len() > LAST_ENDED as usize;
     runs.extend(ended.into_iter().take(LAST_ENDED as usize));
-    runs.sort_by_key(|run| std::cmp::Reverse(run.run));
+    // One that ended in between is there twice; its end counts.
+    runs.sort_by_key(|run| (std::cmp::Reverse(run.run), run.outcome.is_none()));
+    runs.dedup_by_key(|run| run.run);
     Ok((runs, more))
 }
 
