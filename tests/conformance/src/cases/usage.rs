@@ -61,10 +61,10 @@ async fn many_may_ask_at_once_what_a_sandbox_and_its_run_use(w: World) {
     drop(sandbox);
     let mut asked = tokio::task::JoinSet::new();
     for _ in 0..8 {
-        let (engine, id) = (w.engine().clone(), id.clone());
-        asked.spawn(async move { engine.usage(&id).await.map(|usage| usage.cpu_ms) });
-        let (engine, id) = (w.engine().clone(), id.clone());
-        asked.spawn(async move { engine.run_usage(&id, run).await.map(|usage| usage.cpu_ms) });
+        let (engine, text) = (w.engine().clone(), id.clone());
+        asked.spawn(async move { engine.usage(&text).await.map(|usage| usage.cpu_ms) });
+        let (engine, text) = (w.engine().clone(), id.clone());
+        asked.spawn(async move { engine.run_usage(&text, run).await.map(|usage| usage.cpu_ms) });
     }
     while let Some(answer) = asked.join_next().await {
         answer.expect("it does not panic").expect("it is told");
