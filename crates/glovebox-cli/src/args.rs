@@ -5,6 +5,7 @@
 
 mod files;
 mod living;
+mod runs;
 mod shared;
 mod storage;
 
@@ -13,7 +14,8 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 pub(crate) use files::{CpArgs, FilesAct, FilesArgs, ListFilesArgs, ReadArgs, RemoveArgs, WatchArgs};
-pub(crate) use living::{CreateArgs, DestroyArgs, ExecArgs, ListSandboxesArgs, RunArg, SandboxArg, UsageArgs};
+pub(crate) use living::{CreateArgs, DestroyArgs, ExecArgs, ListSandboxesArgs, RunArg, SandboxArg, TopArgs, UsageArgs};
+pub(crate) use runs::{ListArgs, LogsArgs, RunsArgs, RunsVerb, ShowArgs};
 pub(crate) use shared::{CommandArgs, SandboxArgs};
 pub(crate) use storage::{
     CreateProjectArgs, CreateVolumeArgs, ProjectFilesVerb, ProjectsArgs, ProjectsVerb, VolumesArgs, VolumesVerb,
@@ -71,14 +73,13 @@ Examples:
   glovebox usage --follow box               a line every second, until it ends
   glovebox usage --follow --json box | jq .memory_bytes";
 
-const LIST_EXAMPLES: &str = "\
+const TOP_EXAMPLES: &str = "\
 Examples:
-  glovebox runs list --outcome timed_out --since 1h
-  glovebox runs list --label team=red --limit 10
-  glovebox runs list --before run_01JCQ6V8XM7B2T4N9R5K3H1DZE    the next page
+  glovebox top
+  glovebox top --interval 200ms             looks five times a second
+  NO_COLOR=1 glovebox top                   without colours
 
-Variables and configuration keys of these flags carry the verb's name: --since is
-GLOVEBOX_RUNS_SINCE and runs-since.";
+For programs there are glovebox list --json and glovebox usage --follow --json ID.";
 
 const CHANGES_EXAMPLES: &str = "\
 Examples:
@@ -187,6 +188,12 @@ pub(crate) enum Verb {
     /// CPU time, peaks and bytes are those since it was started. Looking is not use: the idle time of the sandbox goes on.
     #[command(after_help = USAGE_EXAMPLES)]
     Usage(UsageArgs),
+    /// Watch all sandboxes on the whole terminal, with plots
+    ///
+    /// A row for each sandbox: CPU, memory, processes, disk, what it reads and writes, runs at work. Enter shows one alone, with
+    /// larger plots and what each of its runs uses; ? lists the keys. Looking is not use: the idle time of sandboxes goes on.
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(TopArgs),
     /// End all processes of a sandbox and keep its files
     Stop(SandboxArg),
     /// Start a stopped sandbox again, with its files
@@ -345,71 +352,6 @@ pub(crate) struct ManArgs {
     /// The folder, which is made when it is not there
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RunsArgs {
-    #[command(subcommand)]
-    pub(crate) verb: RunsVerb,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum RunsVerb {
-    /// List runs, the newest first
-    #[command(after_help = LIST_EXAMPLES)]
-    List(ListArgs),
-    /// Show all that is known of a run
-    ///
-    /// With --json this is the result document, as `run --json` gave it.
-    Show(ShowArgs),
-    /// Write the output of a run, byte for byte
-    ///
-    /// Without a flag, its standard output goes to standard output and its standard error to standard error. Of a stream
-    /// that was longer than --output-limit there are the head and the tail.
-    Logs(LogsArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ListArgs {
-    /// Only runs that ended so: exited, signaled, timed_out, out_of_memory, output_exceeded, disk_full, cancelled or
-    /// lost; or running
-    #[arg(long, value_name = "KIND")]
-    pub(crate) outcome: Option<String>,
-    /// Only runs with this label (may be given several times; all must be there)
-    #[arg(long, value_name = "K=V")]
-    pub(crate) label: Vec<String>,
-    /// Only runs of files or code in this language
-    #[arg(long, short = 'l', value_name = "LANGUAGE")]
-    pub(crate) language: Option<String>,
-    /// Only runs that started at most so long ago
-    #[arg(long, value_name = "DURATION")]
-    pub(crate) since: Option<String>,
-    /// At most so many runs
-    #[arg(long, value_name = "NUMBER", default_value = "50", allow_hyphen_values = true)]
-    pub(crate) limit: String,
-    /// Only runs that started before this one: the next page
-    #[arg(long, value_name = "RUN")]
-    pub(crate) before: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ShowArgs {
-    /// The id of the run, or as much of its beginning as no other run has [default: the last run]
-    #[arg(value_name = "RUN")]
-    pub(crate) run: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct LogsArgs {
-    /// The id of the run, or as much of its beginning as no other run has [default: the last run]
-    #[arg(value_name = "RUN")]
-    pub(crate) run: Option<String>,
-    /// Only its standard output
-    #[arg(long, conflicts_with = "stderr")]
-    pub(crate) stdout: bool,
-    /// Only its standard error, which then goes to standard output
-    #[arg(long)]
-    pub(crate) stderr: bool,
 }
 
 /// Flags of `run`.

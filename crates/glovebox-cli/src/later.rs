@@ -1,12 +1,11 @@
 //! Verbs and flags that are promised and not there yet. Whoever types one is told so, instead of what else it resembles.
 
 /// Verbs of later versions.
-const VERBS: [&str; 18] = [
+const VERBS: [&str; 17] = [
     "port",
     "ports",
     "network",
     "shell",
-    "top",
     "snapshot",
     "snapshots",
     "fork",

@@ -25,6 +25,7 @@ mod signals;
 mod stdio;
 mod table;
 mod terminal;
+mod top;
 mod trust;
 mod variables;
 mod verbs;
@@ -45,7 +46,7 @@ use command_line::{CommandLine, Parsed};
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
 /// Verbs that make sandboxes, or remove their files.
-const MAKING: [&str; 5] = ["run", "create", "start", "reset", "destroy"];
+const MAKING: [&str; 6] = ["run", "create", "start", "reset", "destroy", "top"];
 
 fn main() {
     let args: Vec<OsString> = std::env::args_os().collect();
@@ -106,6 +107,7 @@ fn dispatch(line: CommandLine, backend: Option<Result<NativeBackend>>) -> Result
         Some(args::Verb::Wait(args)) => verbs::attach::wait(&cli.globals, &args, &flags),
         Some(args::Verb::Cancel(args)) => verbs::attach::cancel(&cli.globals, &args, &flags),
         Some(args::Verb::Usage(args)) => verbs::usage::execute(&cli.globals, &args, &flags),
+        Some(args::Verb::Top(args)) => verbs::top::execute(&cli.globals, &args, &flags, backend),
         Some(args::Verb::Stop(args)) => {
             verbs::living::act(verbs::living::Act::Stop, &cli.globals, &args, &flags, backend)
         }

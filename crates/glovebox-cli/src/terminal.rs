@@ -25,11 +25,21 @@ pub(crate) fn output_columns() -> Option<usize> {
     Some(size.ws_col.into())
 }
 
+/// Whether standard output is a terminal that can do more than write on.
+pub(crate) fn can_be_drawn_on() -> bool {
+    stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|kind| kind != "dumb")
+}
+
+/// The columns and rows of the terminal that standard output is, or the classic ones where it does not say.
+pub(crate) fn output_size() -> (u16, u16) {
+    let size = tcgetwinsize(stdout()).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
+    size.map_or((80, 24), |size| (size.ws_col, size.ws_row))
+}
+
 /// The rows of the terminal that standard output is, if it is one that can do more than write on.
 pub(crate) fn output_rows() -> Option<usize> {
     let size = tcgetwinsize(stdout()).ok().filter(|size| size.ws_row > 0)?;
-    (stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|kind| kind != "dumb"))
-        .then_some(size.ws_row.into())
+    can_be_drawn_on().then_some(size.ws_row.into())
 }
 
 /// Lets a command know what kind of terminal it has, unless the caller said something else.

@@ -14,7 +14,7 @@ use glovebox_core::{Error, ErrorCode, Limits, User, parse_size};
 use crate::{config::Setting, files};
 
 /// Keys that reach nothing of the caller's, whatever their value.
-const HARMLESS: [&str; 16] = [
+const HARMLESS: [&str; 17] = [
     "memory",
     "cpus",
     "pids",
@@ -31,6 +31,7 @@ const HARMLESS: [&str; 16] = [
     "code",
     "artifact",
     "label",
+    "interval",
 ];
 
 /// Whether a key of a project's file, with these values, needs the caller's trust. A key that is not known here does.

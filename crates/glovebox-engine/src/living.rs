@@ -10,8 +10,8 @@ use std::{
 };
 
 use glovebox_core::{
-    Created, EndReason, Error, ErrorCode, Lifetime, Living, Result, SandboxId, SandboxName, SandboxRecord, SandboxSpec,
-    SandboxState, UsageNow,
+    Created, EndReason, Error, ErrorCode, Lifetime, Living, Result, RunId, SandboxId, SandboxName, SandboxRecord,
+    SandboxSpec, SandboxState, Usage, UsageNow,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -134,6 +134,14 @@ impl Engine {
         let record = self.registry().read(self.registry().find(text)?)?;
         let (_guard, _) = self.hold_on(&record).await?;
         self.backend().usage(record.sandbox).await
+    }
+
+    /// What one run of a living sandbox has used so far. Where runs have no groups of their own
+    /// ([`Features::run_groups`](glovebox_core::Features)), it is what the whole sandbox has used. To look is not to use it.
+    pub async fn run_usage(&self, text: &str, run: RunId) -> Result<Usage> {
+        let record = self.registry().read(self.registry().find(text)?)?;
+        let (_guard, _) = self.hold_on(&record).await?;
+        Ok(self.backend().evidence(record.sandbox, Some(run)).await?.usage)
     }
 
     async fn open_record(&self, record: Arc<SandboxRecord>) -> Result<Sandbox> {

@@ -24,6 +24,9 @@ use crate::{
 /// So many runs are named when an id stands for several.
 const NAMED: usize = 3;
 
+/// What runs under way have in place of a kind of outcome.
+const RUNNING: &str = "running";
+
 /// Which runs to list. The default is the newest 50.
 #[derive(Clone, Debug)]
 pub struct Filter {
@@ -33,6 +36,10 @@ pub struct Filter {
     pub language: Option<String>,
     /// Only runs with all of these labels.
     pub labels: BTreeMap<String, String>,
+    /// Only runs in this sandbox.
+    pub sandbox: Option<SandboxId>,
+    /// Only runs of this project.
+    pub project: Option<String>,
     /// Only runs that started at this time or later.
     pub since: Option<Timestamp>,
     /// Only runs with this folder of the host under their working directory, writes staying inside.
@@ -46,7 +53,8 @@ pub struct Filter {
 impl Default for Filter {
     fn default() -> Self {
         let (outcome, language, labels, since) = (None, None, BTreeMap::new(), None);
-        Filter { outcome, language, labels, since, workspace: None, before: None, limit: 50 }
+        let (sandbox, project, workspace, before) = (None, None, None, None);
+        Filter { outcome, language, labels, sandbox, project, since, workspace, before, limit: 50 }
     }
 }
 
@@ -129,7 +137,8 @@ impl Ledger {
                 runs.push(run);
             }
         }
-        if self.is_there()? {
+        // No run in the database is running, and to look for one would be to look at all.
+        if filter.outcome.as_deref() != Some(RUNNING) && self.is_there()? {
             runs.extend(self.ended(filter).await?);
         }
         // One that ended just now may be there twice; the row counts.
@@ -151,7 +160,9 @@ impl Ledger {
              WHERE NOT EXISTS (SELECT 1 FROM json_each(document, '$.labels') AS has WHERE has.key = wanted.key \
              AND has.value = wanted.value)) AND (?5 IS NULL OR (json_extract(document, '$.workspace.path') = ?5 \
              AND json_extract(document, '$.workspace.mode') = 'overlay')) \
-             AND (?6 IS NULL OR json_extract(document, '$.command.language') = ?6) ORDER BY run DESC LIMIT ?7",
+             AND (?6 IS NULL OR json_extract(document, '$.command.language') = ?6) \
+             AND (?7 IS NULL OR json_extract(document, '$.sandbox') = ?7) \
+             AND (?8 IS NULL OR json_extract(document, '$.project') = ?8) ORDER BY run DESC LIMIT ?9",
         )
         .bind(filter.before.map(|run| run.to_string()))
         .bind(filter.outcome.as_deref())
@@ -159,6 +170,8 @@ impl Ledger {
         .bind(labels)
         .bind(filter.workspace.as_deref())
         .bind(filter.language.as_deref())
+        .bind(filter.sandbox.map(|sandbox| sandbox.to_string()))
+        .bind(filter.project.as_deref())
         .bind(i64::from(filter.limit) + 1)
         .fetch_all(connection.get()?)
         .await
@@ -335,9 +348,11 @@ impl Ledger {
 impl Filter {
     /// Whether a run under way is to be listed. For the others the database knows.
     fn fits(&self, run: &Summary) -> bool {
-        self.outcome.as_deref().is_none_or(|kind| kind == "running")
+        self.outcome.as_deref().is_none_or(|kind| kind == RUNNING)
             && self.labels.iter().all(|(key, value)| run.labels.get(key) == Some(value))
             && self.language.as_ref().is_none_or(|language| run.command.language.as_ref() == Some(language))
+            && self.sandbox.is_none_or(|sandbox| run.sandbox == sandbox)
+            && self.project.as_ref().is_none_or(|project| run.project.as_ref() == Some(project))
             && self.since.is_none_or(|since| run.started_at >= since)
             && self.before.is_none_or(|before| run.run < before)
             && self.workspace.as_ref().is_none_or(|path| {

@@ -110,3 +110,11 @@ pub(crate) struct UsageArgs {
     #[arg(long, short)]
     pub(crate) follow: bool,
 }
+
+/// Flags of `top`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Look so often, 100ms to 1h
+    #[arg(long, short = 'n', value_name = "DURATION", default_value = "1s")]
+    pub(crate) interval: String,
+}

@@ -8,11 +8,18 @@ use std::{
 
 use glovebox_core::{Access, Error, ErrorCode, Label, Network, Result, SandboxId, SandboxState, printable};
 use glovebox_engine::{Engine, SandboxStatus};
+use glovebox_ledger::{Filter, Ledger, Summary};
 use glovebox_native::NativeBackend;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{attach, create::end_of, data_dir, require_native, runs::ago, runtime};
+use super::{
+    attach,
+    create::end_of,
+    data_dir, require_native,
+    runs::{self, ago},
+    runtime,
+};
 use crate::{
     args::{DestroyArgs, Globals, ListSandboxesArgs, SandboxArg},
     flags::Flags,
@@ -23,6 +30,11 @@ use crate::{
 
 /// The word by which this program is started to keep a sandbox that lost its keeper.
 pub(crate) const KEEP: &str = "__keep";
+
+/// So many of the runs that ended are shown with a sandbox.
+const LAST_ENDED: u32 = 10;
+/// And so many of those at work: as many as a sandbox of any size has.
+const MOST_AT_WORK: u32 = 10_000;
 
 /// Keeps a sandbox: the launcher of this process stays for it when this process ends.
 pub(crate) fn keep(id: Option<&OsString>) -> u8 {
@@ -111,13 +123,44 @@ fn reason(ended: &glovebox_engine::EndedAt) -> &'static str {
 
 pub(crate) fn show(globals: &Globals, args: &SandboxArg, flags: &Flags) -> Result<u8> {
     let engine = engine(globals, flags)?;
-    let status = runtime()?.block_on(engine.status(&args.id))?;
+    attach::follow_left_behind(globals);
+    let ledger = Ledger::below(data_dir(globals));
+    let (status, runs) = runtime()?.block_on(async {
+        let status = engine.status(&args.id).await?;
+        let runs = runs_of(&ledger, &status).await;
+        Ok::<_, Error>((status, runs))
+    })?;
+    // A record that cannot be read keeps nobody from seeing the rest.
+    let runs = runs.inspect_err(|error| report::say(&format!("warning: its runs are not shown: {}", error.message)));
     if globals.json {
-        report::document(&document(&status)?)?;
+        let mut document = document(&status)?;
+        document["runs"] = json!(runs.ok().map(|(runs, _)| runs));
+        report::document(&document)?;
     } else {
         report::print(&page(&status))?;
+        if let Some((runs, more)) = runs.ok().filter(|(runs, _)| !runs.is_empty()) {
+            report::print(&format!("\n{}", runs::rows(&runs)))?;
+            if more {
+                report::say(&format!("glovebox runs list --sandbox {} shows all of its runs", args.id));
+            }
+        }
     }
     Ok(0)
+}
+
+/// The recorded runs of a sandbox, the newest first: all that are at work, and the last that ended. Says whether there are more.
+async fn runs_of(ledger: &Ledger, status: &SandboxStatus) -> Result<(Vec<Summary>, bool)> {
+    let own = Filter { sandbox: Some(status.sandbox), since: Some(status.created_at), ..Filter::default() };
+    let at_work = Filter { outcome: Some("running".to_owned()), limit: MOST_AT_WORK, ..own.clone() };
+    let mut runs = ledger.list(&at_work).await?.runs;
+    let last = ledger.list(&Filter { limit: runs.len() as u32 + LAST_ENDED, ..own }).await?;
+    let ended: Vec<Summary> = last.runs.into_iter().filter(|run| run.outcome.is_some()).collect();
+    let more = last.next.is_some() || ended.len() > LAST_ENDED as usize;
+    runs.extend(ended.into_iter().take(LAST_ENDED as usize));
+    // One that ended in between is there twice; its end counts.
+    runs.sort_by_key(|run| (std::cmp::Reverse(run.run), run.outcome.is_none()));
+    runs.dedup_by_key(|run| run.run);
+    Ok((runs, more))
 }
 
 /// The status of a sandbox with how it was made.

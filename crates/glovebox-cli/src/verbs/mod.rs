@@ -16,6 +16,7 @@ pub(crate) mod projects;
 pub(crate) mod prove;
 pub(crate) mod run;
 pub(crate) mod runs;
+pub(crate) mod top;
 pub(crate) mod usage;
 pub(crate) mod volumes;
 

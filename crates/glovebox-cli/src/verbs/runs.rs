@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use glovebox_core::{
-    Error, ErrorCode, Label, Language, Outcome, Result, RunId, RunResult, parse_count, parse_duration, printable,
+    Error, ErrorCode, Label, Language, Outcome, ProjectName, Result, RunId, RunResult, SandboxId, parse_count,
+    parse_duration, printable,
 };
+use glovebox_engine::Engine;
 use glovebox_ledger::{Filter, Ledger, Listed, Stream, Summary};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{data_dir, runtime};
+use super::{data_dir, living, runtime};
 use crate::{
     args::{Globals, ListArgs, LogsArgs, RunsArgs, RunsVerb, ShowArgs},
     flags::Flags,
@@ -39,6 +41,9 @@ async fn list(globals: &Globals, args: &ListArgs, flags: &Flags, ledger: &Ledger
     if let Some(before) = &args.before {
         filter.before = Some(ledger.find(before).await?);
     }
+    if let Some(text) = &args.sandbox {
+        filter.sandbox = Some(find_sandbox(&living::engine_below(&data_dir(globals)), text).await?);
+    }
     let listed = ledger.list(&filter).await?;
     if globals.json {
         return report::document(&listed);
@@ -61,6 +66,9 @@ fn filter(args: &ListArgs, flags: &Flags) -> Result<Filter> {
     if let Some(name) = &args.language {
         filter.language = Some(flags.check("language", name, parse_language)?);
     }
+    if let Some(name) = &args.project {
+        filter.project = Some(flags.check("project", name, ProjectName::parse)?.to_string());
+    }
     let labels = flags.list("label", &args.label).into_iter().map(|text| flags.check("label", text, Label::parse));
     filter.labels = Label::collect(&labels.collect::<Result<Vec<_>>>()?);
     if let Some(since) = &args.since {
@@ -69,6 +77,15 @@ fn filter(args: &ListArgs, flags: &Flags) -> Result<Filter> {
     }
     filter.limit = flags.check("limit", &args.limit, parse_limit)?;
     Ok(filter)
+}
+
+/// Finds a sandbox that is there, or takes the whole id of one that is gone.
+async fn find_sandbox(engine: &Engine, text: &str) -> Result<SandboxId> {
+    match (engine.status(text).await, text.parse()) {
+        (Ok(status), _) => Ok(status.sandbox),
+        (Err(error), Ok(gone)) if error.code == ErrorCode::SandboxNotFound => Ok(gone),
+        (Err(error), _) => Err(error),
+    }
 }
 
 fn parse_kind(text: &str) -> Result<String, String> {
@@ -93,14 +110,18 @@ fn parse_limit(text: &str) -> Result<u32, String> {
 }
 
 fn print_list(listed: &Listed) -> Result<()> {
-    let now = Timestamp::now();
-    let rows: Vec<[String; 5]> = listed.runs.iter().map(|run| row(run, now)).collect();
-    let heading = ["RUN", "STARTED", "TOOK", "OUTCOME", "COMMAND"];
-    report::print(&table(heading, &rows, terminal::output_columns()))?;
+    report::print(&rows(&listed.runs))?;
     if let Some(next) = listed.next {
         report::say(&format!("there are more; --before {next} gives the next page"));
     }
     Ok(())
+}
+
+/// A table of runs.
+pub(super) fn rows(runs: &[Summary]) -> String {
+    let now = Timestamp::now();
+    let rows: Vec<[String; 5]> = runs.iter().map(|run| row(run, now)).collect();
+    table(["RUN", "STARTED", "TOOK", "OUTCOME", "COMMAND"], &rows, terminal::output_columns())
 }
 
 fn row(run: &Summary, now: Timestamp) -> [String; 5] {

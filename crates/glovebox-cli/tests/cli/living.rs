@@ -13,34 +13,34 @@ use serde_json::Value;
 use crate::{Bench, Called};
 
 /// Destroys a sandbox at the end of a test, also of one that fails.
-struct Living<'a> {
+pub(crate) struct Living<'a> {
     bench: &'a Bench,
-    id: String,
+    pub(crate) id: String,
 }
 
 impl<'a> Living<'a> {
-    fn new(bench: &'a Bench, flags: &[&str]) -> Self {
+    pub(crate) fn new(bench: &'a Bench, flags: &[&str]) -> Self {
         let called = bench.call(["create"].iter().chain(flags));
         assert_eq!(called.code, 0, "{called:?}");
         Living { bench, id: called.text().trim_end().to_owned() }
     }
 
-    fn exec(&self, words: &[&str]) -> Called {
+    pub(crate) fn exec(&self, words: &[&str]) -> Called {
         self.bench.call(["exec", &self.id].iter().chain(words))
     }
 
-    fn detach(&self, line: &str) -> String {
+    pub(crate) fn detach(&self, line: &str) -> String {
         let called = self.bench.call(["exec", "--detach", &self.id, "--", "sh", "-c", line]);
         assert_eq!(called.code, 0, "{called:?}");
         called.text().trim_end().to_owned()
     }
 
-    fn state(&self) -> String {
+    pub(crate) fn state(&self) -> String {
         self.bench.call(["show", "--json", &self.id]).document()["state"].as_str().expect("a state").to_owned()
     }
 
     /// The process that keeps it: whoever holds its lock.
-    fn keeper(&self) -> Option<i32> {
+    pub(crate) fn keeper(&self) -> Option<i32> {
         let lock = glovebox_native::NativeBackend::runtime_folder().join("sandboxes").join(&self.id).join("lock");
         let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(lock).ok()?);
         let locks = fs::read_to_string("/proc/locks").expect("the locks can be read");
@@ -128,6 +128,44 @@ fn the_documents_of_sandboxes_have_what_programs_rely_on() {
     assert_eq!(run["sandbox"], result["sandbox"]);
     let stopped = bench.call(["stop", "--json", &living.id]).document();
     assert_eq!(stopped["state"], "stopped");
+}
+
+#[test]
+fn a_sandbox_is_shown_with_its_runs_at_work_and_the_last_that_ended() {
+    let bench = Bench::new();
+    let living = Living::new(&bench, &["--name", "box"]);
+    assert_eq!(bench.call(["show", "--json", "box"]).document()["runs"], Value::Array(vec![]));
+    let at_work = living.detach("sleep 1000");
+    let ended: Vec<String> = (0..12)
+        .map(|number| {
+            let result = living.exec(&["--json", "--", "sh", "-c", &format!("exit {number}")]).document();
+            result["run"].as_str().expect("an id").to_owned()
+        })
+        .collect();
+    let other = bench.result(&["--", "true"]);
+    let shown = bench.call(["show", "--json", "box"]).document();
+    let runs = shown["runs"].as_array().expect("a list");
+    // The newest first: ten that ended, and the one at work, which is the oldest.
+    let ids: Vec<&str> = runs.iter().map(|run| run["run"].as_str().expect("an id")).collect();
+    let expected: Vec<&str> = ended[2..].iter().rev().chain([&at_work]).map(String::as_str).collect();
+    assert_eq!(ids, expected);
+    assert_eq!((&runs[0]["outcome"]["code"], &runs[10]["outcome"]), (&Value::from(11), &Value::Null));
+    let page = bench.call(["show", "box"]);
+    for part in [at_work.as_str(), "running", "sleep 1000", "exit 11", &ended[2]] {
+        assert!(page.text().contains(part), "{part}: {}", page.text());
+    }
+    assert!(!page.text().contains(&ended[1]) && !page.text().contains(other["run"].as_str().expect("an id")));
+    assert!(page.stderr.contains("glovebox runs list --sandbox box"), "{}", page.stderr);
+    bench.call(["cancel", &at_work]).expect(0, "");
+}
+
+#[test]
+fn a_sandbox_that_a_run_left_is_shown_with_that_run() {
+    let bench = Bench::new();
+    let result = bench.result(&["--keep", "--", "true"]);
+    let living = Living { bench: &bench, id: result["sandbox"].as_str().expect("an id").to_owned() };
+    let shown = bench.call(["show", "--json", &living.id]).document();
+    assert_eq!(shown["runs"][0]["run"], result["run"]);
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod runs;
 mod secrets;
 mod storage;
 mod terminal;
+mod top;
 mod trust;
 mod without_namespaces;
 

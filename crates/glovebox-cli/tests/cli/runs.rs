@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{Bench, Called, spawn_piped};
+use crate::{Bench, Called, living::Living, spawn_piped};
 
 /// The runs that `runs list --json ARGS` gives.
 fn listed(bench: &Bench, args: &[&str]) -> Vec<Value> {
@@ -70,6 +70,32 @@ fn runs_show_gives_the_document_exactly_as_the_run_gave_it() {
         assert_eq!(shown.stdout, ran.stdout, "{}", shown.stderr);
         assert_eq!(shown.code, 0);
     }
+}
+
+#[test]
+fn runs_are_listed_by_sandbox_and_by_project() {
+    let bench = Bench::new();
+    bench.call(["projects", "create", "app"]).expect(0, "app\n");
+    let living = Living::new(&bench, &["--name", "box", "--project", "app"]);
+    let other = Living::new(&bench, &[]);
+    let [first, second] = ["one", "two"].map(|word| living.exec(&["--json", "--", "echo", word]).document());
+    let elsewhere = other.exec(&["--json", "--", "true"]).document();
+    let alone = bench.result(&["--project", "app", "--", "true"]);
+    let ids = |args: &[&str]| listed(&bench, args).iter().map(|run| id(run).to_owned()).collect::<Vec<_>>();
+    let inside = [id(&second), id(&first)];
+    assert_eq!(ids(&["--sandbox", "box"]), inside);
+    assert_eq!(ids(&["--sandbox", &living.id]), inside);
+    assert_eq!(ids(&["--sandbox", &other.id]), [id(&elsewhere)]);
+    assert_eq!(ids(&["--project", "app"]), [id(&alone), id(&second), id(&first)]);
+    assert_eq!(ids(&["--project", "app", "--sandbox", "box", "--limit", "1"]), [id(&second)]);
+    assert!(ids(&["--project", "none"]).is_empty());
+    // A sandbox that is gone is named by its whole id.
+    let gone = alone["sandbox"].as_str().expect("an id");
+    assert_eq!(ids(&["--sandbox", gone]), [id(&alone)]);
+    let refused = bench.call(["runs", "list", "--sandbox", "nobody"]);
+    assert!(refused.code == 125 && refused.stderr.contains("sandbox_not_found"), "{refused:?}");
+    let refused = bench.call(["runs", "list", "--project", "a b"]);
+    assert!(refused.code == 2 && refused.stderr.contains("--project"), "{refused:?}");
 }
 
 #[test]

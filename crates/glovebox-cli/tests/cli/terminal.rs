@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::{Read, Write},
+    os::fd::OwnedFd,
     process::Child,
 };
 
@@ -24,16 +25,11 @@ struct Screen {
 
 impl Screen {
     fn new(bench: &Bench, args: &[&str]) -> Self {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        let name = ptsname(&master, Vec::new()).unwrap();
-        let line = open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        tcsetwinsize(&line, Winsize { ws_row: 33, ws_col: 99, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        let (master, line) = open_terminal(33, 99);
         // Only glovebox holds the line afterwards, so that its end is the end of what the screen shows.
         let end = || line.try_clone().unwrap();
         let child = bench.glovebox(args).stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
-        Screen { master: File::from(master), child, seen: String::new() }
+        Screen { master, child, seen: String::new() }
     }
 
     fn type_in(&mut self, keys: &str) {
@@ -66,6 +62,17 @@ impl Screen {
     fn echoes(&self) -> bool {
         tcgetattr(&self.master).unwrap().local_modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG)
     }
+}
+
+/// Both ends of a new terminal: the screen and keyboard, and the line that a program has.
+pub(crate) fn open_terminal(rows: u16, columns: u16) -> (File, OwnedFd) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let line = open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    tcsetwinsize(&line, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    (File::from(master), line)
 }
 
 #[test]

@@ -116,6 +116,33 @@ async fn runs_are_listed_newest_first_page_by_page_and_by_outcome_label_and_time
 }
 
 #[tokio::test]
+async fn runs_are_listed_by_sandbox_and_by_project_also_those_under_way() {
+    let folder = data_dir();
+    let ledger = Ledger::below(folder.path());
+    let (mut first, mut second, mut third) = (finished(b"", b""), finished(b"", b""), finished(b"", b""));
+    (first.project, third.project) = (Some("red".into()), Some("red".into()));
+    second.sandbox = first.sandbox;
+    record(&ledger, &mut first).await.unwrap();
+    record(&ledger, &mut second).await.unwrap();
+    let _recording = ledger.begin(begun(&third));
+    let (sandbox, project) = (Some(first.sandbox), Some("red".to_owned()));
+    let running = Some("running".to_owned());
+    for (filter, expected) in [
+        (Filter { sandbox, ..Filter::default() }, vec![second.run, first.run]),
+        (Filter { sandbox: Some(third.sandbox), ..Filter::default() }, vec![third.run]),
+        (Filter { sandbox, limit: 1, ..Filter::default() }, vec![second.run]),
+        (Filter { project: project.clone(), ..Filter::default() }, vec![third.run, first.run]),
+        (Filter { sandbox, project, ..Filter::default() }, vec![first.run]),
+        (Filter { sandbox, outcome: running.clone(), ..Filter::default() }, vec![]),
+        (Filter { outcome: running, ..Filter::default() }, vec![third.run]),
+        (Filter { project: Some("blue".into()), ..Filter::default() }, vec![]),
+    ] {
+        let listed: Vec<RunId> = ledger.list(&filter).await.unwrap().runs.iter().map(|run| run.run).collect();
+        assert_eq!(listed, expected, "{filter:?}");
+    }
+}
+
+#[tokio::test]
 async fn an_id_may_be_shortened_while_it_is_unique() {
     let folder = data_dir();
     let ledger = Ledger::below(folder.path());

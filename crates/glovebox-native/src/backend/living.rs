@@ -2,7 +2,7 @@
 
 use std::{io, path::Path, path::PathBuf, sync::Arc};
 
-use glovebox_core::{Created, Error, ErrorCode, LimitKind, Result, SandboxId, SandboxSpec, SandboxState};
+use glovebox_core::{Backend, Created, Error, ErrorCode, LimitKind, Result, SandboxId, SandboxSpec, SandboxState};
 
 use super::{
     Held, NativeBackend, answer, gone, host_io,
@@ -23,6 +23,21 @@ use crate::{
 const ATTEMPTS: usize = 3;
 /// A run that is over by then is over before its keeper would have looked, so that the keeper need not hear of it.
 const UNWATCHED: std::time::Duration = std::time::Duration::from_millis(2);
+
+/// Lets go of a sandbox that could not be opened, or that nobody waits for any more.
+struct Opening<'a> {
+    backend: &'a NativeBackend,
+    id: SandboxId,
+    opened: bool,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        if !self.opened {
+            self.backend.release(self.id);
+        }
+    }
+}
 
 impl NativeBackend {
     /// A backend for work with living sandboxes only: it makes none, so it needs no launcher, and is ready at once. Where a
@@ -72,8 +87,18 @@ impl NativeBackend {
             created: None,
             ending: None,
         };
-        self.held().insert(id, held);
-        glovebox_core::Backend::ready(self, id).await
+        let mut opening = self.begin_opening(id, held);
+        let created = self.ready(id).await?;
+        opening.opened = true;
+        Ok(created)
+    }
+
+    /// Notes a sandbox that is being opened. Others in this process may be opening it too, and each of them lets go of it once.
+    fn begin_opening(&self, id: SandboxId, mut held: Held) -> Opening<'_> {
+        let mut all = self.held();
+        held.users += all.get(&id).map_or(0, |held| held.users);
+        all.insert(id, held);
+        Opening { backend: self, id, opened: false }
     }
 
     /// Another hold on a sandbox that this process has hold of already, if its guest still lives.

@@ -9,6 +9,7 @@ use crate::{World, case::cases};
 
 cases!["usage":
     what_a_sandbox_uses_is_told_while_it_runs needs(living),
+    many_may_ask_at_once_what_a_sandbox_and_its_run_use needs(living),
     to_look_at_a_paused_sandbox_finds_no_cpu_used needs(pause),
     what_a_sandbox_for_some_runs_uses_is_told_too,
 ];
@@ -50,6 +51,26 @@ async fn what_a_sandbox_uses_is_told_while_it_runs(w: World) {
     run.wait().await.expect("the run ends");
     until(&sandbox, "nothing runs", |usage| usage.processes == 0).await;
     sandbox.destroy().await.expect("it can be destroyed");
+}
+
+/// Each takes hold of the sandbox and lets go of it while others do.
+async fn many_may_ask_at_once_what_a_sandbox_and_its_run_use(w: World) {
+    let sandbox = w.engine().create_living(NewSandbox::default()).await.expect("the sandbox is made");
+    let run = sandbox.run(request("true")).await.expect("a result").run;
+    let id = sandbox.id().to_string();
+    // Nobody in this process holds it any more when the first of them asks.
+    drop(sandbox);
+    let mut asked = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (engine, text) = (w.engine().clone(), id.clone());
+        asked.spawn(async move { engine.usage(&text).await.map(|usage| usage.cpu_ms) });
+        let (engine, text) = (w.engine().clone(), id.clone());
+        asked.spawn(async move { engine.run_usage(&text, run).await.map(|usage| usage.cpu_ms) });
+    }
+    while let Some(answer) = asked.join_next().await {
+        answer.expect("it does not panic").expect("it is told");
+    }
+    w.engine().destroy(&id).await.expect("it can be destroyed");
 }
 
 async fn to_look_at_a_paused_sandbox_finds_no_cpu_used(w: World) {
