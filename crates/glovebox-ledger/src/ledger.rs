@@ -210,12 +210,11 @@ impl Ledger {
     /// Keeps a run that is over: in the inbox where that spares opening the database, else in its row.
     async fn keep(&self, row: &Ended, files: &[Stored]) -> Result<()> {
         let spares = self.inner.for_one_run && self.inner.connection.lock().await.is_none();
-        if spares && self.inner.inbox.put(row, files).unwrap_or(false) {
-            return Ok(());
+        if !spares || !self.inner.inbox.put(row, files).unwrap_or(false) {
+            return self.insert(row, files).await;
         }
-        self.insert(row, files).await?;
-        if spares {
-            // This run is recorded; what the others need is done, or said, by whoever reads.
+        if Inbox::is_emptied_after(row.run) {
+            // This run is recorded; what is wrong with the database is said by whoever reads.
             let _ = self.take_in().await;
         }
         Ok(())

@@ -264,13 +264,20 @@ fn expect_unrecorded(bench: &Bench, code: &str) {
 }
 
 #[test]
-fn a_ledger_that_is_locked_loses_no_run_silently() {
+fn a_ledger_that_is_locked_loses_no_run() {
     let bench = Bench::new();
     bench.call(["run", "--", "true"]);
-    with_sqlite(&bench, "c.execute('BEGIN IMMEDIATE')", || expect_unrecorded(&bench, "ledger_unavailable"));
-    assert_eq!(listed(&bench, &[]).len(), 1);
-    bench.call(["run", "--", "true"]);
+    with_sqlite(&bench, "c.execute('BEGIN IMMEDIATE')", || {
+        // Nobody need wait for whoever holds the database.
+        let result = bench.call(["run", "--json", "--", "true"]).document();
+        assert_eq!((result["recorded"].as_bool(), result["warnings"].as_array().unwrap().len()), (Some(true), 0));
+        let called = bench.call(["runs", "list"]);
+        assert_eq!(called.code, 125);
+        assert!(called.stderr.contains("another program holds it"), "{}", called.stderr);
+    });
     assert_eq!(listed(&bench, &[]).len(), 2);
+    bench.call(["run", "--", "true"]);
+    assert_eq!(listed(&bench, &[]).len(), 3);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::{World, case::cases, finished::Finished};
 
 cases!["run_groups":
     usage_is_that_of_the_run_alone needs(run_groups),
+    a_look_at_a_run_under_way_does_not_change_what_is_told_of_its_end needs(run_groups),
     a_run_that_is_out_of_memory_does_not_make_others_so needs(run_groups),
     what_an_earlier_run_left_running_is_not_ended_with_a_later_one needs(run_groups),
     all_that_a_cancelled_run_started_is_ended_and_nothing_of_others needs(run_groups),
@@ -30,6 +31,23 @@ async fn usage_is_that_of_the_run_alone(w: World) {
     assert!(small.usage.memory_peak_bytes < 16 << 20, "{}", small.story());
     assert!(small.usage.memory_peak_bytes > 0 && small.usage.cpu_ms > 0.0, "{}", small.story());
     assert!(busy.usage.cpu_ms > 2.0 * small.usage.cpu_ms, "{} and {}", busy.story(), small.story());
+    end(sandbox).await;
+}
+
+async fn a_look_at_a_run_under_way_does_not_change_what_is_told_of_its_end(w: World) {
+    let sandbox = w.sandbox().create_living().await;
+    let id = sandbox.id().to_string();
+    let script = "read go; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+    let (input, stdin) = tokio::sync::mpsc::channel(1);
+    let run = w.sandbox().inside(&sandbox).stdin_stream(stdin).start(["sh", "-c", script]).await;
+    let seen = w.engine().run_usage(&id, run.id()).await.expect("it can be looked at");
+    input.send("go\n".into()).await.expect("it reads");
+    // Each makes the keeper look for groups that can go.
+    for _ in 0..3 {
+        w.sandbox().inside(&sandbox).run(["true"]).await.expect_exit(0);
+    }
+    let told = Finished(run.wait().await.expect("it ends"));
+    assert!(told.usage.cpu_ms > seen.cpu_ms + 10.0, "{} ms then, {}", seen.cpu_ms, told.story());
     end(sandbox).await;
 }
 
