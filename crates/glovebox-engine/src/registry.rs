@@ -1,7 +1,8 @@
 //! The living sandboxes of a data folder: what each is, under which name, and who is changing it.
 //!
 //! `DATA/sandboxes/ID/` holds `sandbox.json`, which is written once and whole; `files/`, the store; `lock`, held by whoever
-//! makes, starts, stops or removes the sandbox; and `ended.json`, when it ended by itself. A folder without `sandbox.json`
+//! makes, starts, stops or removes the sandbox; `ended.json`, when it ended by itself; and `doomed`, when it was destroyed
+//! and a process of it could not end. A folder without `sandbox.json`
 //! whose lock is free was left by somebody who died while making it. `DATA/sandboxes/names/NAME` holds the id of the sandbox
 //! with that name.
 
@@ -59,14 +60,17 @@ impl Registry {
 
     /// Makes the folder of a new sandbox.
     pub(crate) fn begin(&self, id: SandboxId, name: Option<&SandboxName>) -> Result<Hold> {
-        make_folder(&self.folder.join("names")).map_err(failed)?;
-        make_folder(&self.place(id)).map_err(failed)?;
-        let hold = self.hold(id)?;
-        self.make_store(id)?;
-        if let Some(name) = name {
-            self.take_name(name, id).inspect_err(|_| drop(self.remove(id, None)))?;
-        }
-        Ok(hold)
+        let begun = || {
+            make_folder(&self.folder.join("names")).map_err(failed)?;
+            make_folder(&self.place(id)).map_err(failed)?;
+            let hold = self.hold(id)?;
+            self.make_store(id)?;
+            if let Some(name) = name {
+                self.take_name(name, id)?;
+            }
+            Ok(hold)
+        };
+        begun().inspect_err(|_| drop(self.remove(id, None)))
     }
 
     /// Makes an empty folder for the files of a sandbox.
@@ -165,9 +169,13 @@ impl Registry {
 
     fn take_name(&self, name: &SandboxName, id: SandboxId) -> Result<()> {
         let path = self.folder.join("names").join(name.as_str());
+        // It gets its place when it is whole: one that is empty would be nobody's.
+        let new = self.place(id).join("name.new");
+        let mut file = fs::File::options().create(true).truncate(true).write(true).mode(0o600).open(&new).map_err(failed)?;
+        file.write_all(id.to_string().as_bytes()).map_err(failed)?;
         for _ in 0..2 {
-            match fs::File::options().create_new(true).write(true).mode(0o600).open(&path) {
-                Ok(mut file) => return file.write_all(id.to_string().as_bytes()).map_err(failed),
+            match fs::hard_link(&new, &path) {
+                Ok(()) => return fs::remove_file(&new).map_err(failed),
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
                 Err(_) => {}
             }
@@ -200,6 +208,16 @@ impl Registry {
         ids.filter(|id| self.is_abandoned(*id)).collect()
     }
 
+    /// Says that a sandbox is to be removed as soon as its processes have ended.
+    pub(crate) fn doom(&self, id: SandboxId) -> Result<()> {
+        fs::File::create(self.place(id).join("doomed")).map(drop).map_err(failed)
+    }
+
+    /// Whether a sandbox is to be removed as soon as its processes have ended.
+    pub(crate) fn is_doomed(&self, id: SandboxId) -> bool {
+        self.place(id).join("doomed").exists()
+    }
+
     /// Says that a sandbox is no more, before its files go.
     pub(crate) fn forget(&self, id: SandboxId) -> Result<()> {
         match fs::remove_file(self.place(id).join("sandbox.json")) {
@@ -219,7 +237,7 @@ impl Registry {
         }
         let place = self.place(id);
         let _ = fs::remove_dir(self.store(id));
-        for file in ["ended.json", "sandbox.json.new", "lock"] {
+        for file in ["ended.json", "doomed", "name.new", "sandbox.json.new", "lock"] {
             let _ = fs::remove_file(place.join(file));
         }
         match fs::remove_dir(place) {
@@ -239,7 +257,9 @@ fn not_found(text: &str) -> Error {
 }
 
 fn failed(error: io::Error) -> Error {
-    Error::new(ErrorCode::HostIo, "the folder of sandboxes cannot be used").because(error)
+    let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    let failed = Error::new(ErrorCode::HostIo, "the folder of sandboxes cannot be used").because(error);
+    if full { failed.hint("make room on the disk of the data folder, or use another --data-dir") } else { failed }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! `RUNTIME/sandboxes/ID/` holds `channel`, the guest's socket; `leaves`, another of the guest's, where the keeper hands out
 //! groups for runs; `keeper`, the keeper's; `lock`, which the keeper holds
-//! while it lives; `live.json`, who the guest is; `used`, whose time of change is when the sandbox was last used. The folder is
+//! while it lives; `live.json`, who the guest is; `pauses`, when it was paused; `used`, whose time of change is when the sandbox was last used. The folder is
 //! closed to other users. All of it is made again when a sandbox starts, and none of it survives a reboot.
 //!
 //! A guest is known by its process id, the moment it started and the boot that it started in, so that no other process is
@@ -12,6 +12,7 @@ use std::{
     fs, io,
     os::fd::{AsRawFd, OwnedFd},
     path::PathBuf,
+    time::{Duration, SystemTime},
 };
 
 use glovebox_core::{Layer, SandboxId};
@@ -140,7 +141,7 @@ impl LivingFolder {
     }
 
     /// How long ago the sandbox was used.
-    pub(crate) fn unused_for(&self) -> io::Result<std::time::Duration> {
+    pub(crate) fn unused_for(&self) -> io::Result<Duration> {
         let used = fs::metadata(self.path.join("used"))?.modified()?;
         Ok(used.elapsed().unwrap_or_default())
     }
@@ -165,7 +166,8 @@ impl LivingFolder {
 
     /// Removes the folder. The lock goes last, so that nobody makes it anew while something is left.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        for name in ["live.json.new", "live.json", "channel", "keeper", "leaves", "used", "lock"] {
+        let files = ["live.json.new", "live.json", "pauses.new", "pauses", "channel", "keeper", "leaves", "used", "lock"];
+        for name in files {
             match fs::remove_file(self.path.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -176,6 +178,58 @@ impl LivingFolder {
             _ => Ok(()),
         }
     }
+}
+
+/// Pauses that are remembered; longer ago than so many no run has begun that is still under way.
+const MOST_PAUSES: usize = 1000;
+
+/// A pause in milliseconds of the clock on the wall: from when, and until when, once it is over.
+type Pause = (i64, Option<i64>);
+
+impl LivingFolder {
+    /// Notes that a pause begins. One that has begun goes on.
+    pub(crate) fn pause_begins(&self) -> io::Result<()> {
+        let mut pauses = self.pauses();
+        if pauses.last().is_none_or(|(_, until)| until.is_some()) {
+            pauses.push((now_ms(), None));
+        }
+        self.write_pauses(&pauses[pauses.len().saturating_sub(MOST_PAUSES)..])
+    }
+
+    /// Notes that the pause is over, if there is one.
+    pub(crate) fn pause_ends(&self) -> io::Result<()> {
+        let mut pauses = self.pauses();
+        match pauses.last_mut() {
+            Some((_, until @ None)) => *until = Some(now_ms()),
+            _ => return Ok(()),
+        }
+        self.write_pauses(&pauses)
+    }
+
+    /// How long the sandbox was paused since a moment. A pause that was noted and is none, since whoever noted it died
+    /// before it was one, does not count.
+    pub(crate) fn paused_since(&self, since_ms: i64, is_paused: bool) -> Duration {
+        let lengths = self.pauses().into_iter().map(|(from, until)| {
+            let until = until.unwrap_or(if is_paused { now_ms() } else { from });
+            until.saturating_sub(from.max(since_ms)).max(0)
+        });
+        Duration::from_millis(lengths.sum::<i64>() as u64)
+    }
+
+    fn pauses(&self) -> Vec<Pause> {
+        fs::read(self.path.join("pauses")).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+    }
+
+    fn write_pauses(&self, pauses: &[Pause]) -> io::Result<()> {
+        let new = self.path.join("pauses.new");
+        fs::write(&new, serde_json::to_vec(pauses)?)?;
+        fs::rename(new, self.path.join("pauses"))
+    }
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> i64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
 }
 
 /// A process that cannot be mistaken for another.
@@ -201,6 +255,18 @@ impl Known {
         // While the descriptor is open the id can mean nothing else, so what is looked at now is what was opened.
         let same = started(self.pid) == Some(self.started) && boot_id().is_ok_and(|boot| boot == self.boot);
         (same && !has_ended(&process)).then_some(process)
+    }
+}
+
+impl Known {
+    /// Whether the process, which has not ended, was killed: the kernel has begun to take it apart. A guest's end waits for
+    /// that of all processes of its sandbox.
+    pub(crate) fn is_ending(&self) -> bool {
+        const EXITING: u64 = 0x4;
+        let stat = sys::read_small(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        let fields: Vec<&str> = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ').collect()).unwrap_or_default();
+        let flags = fields.get(6).and_then(|flags| flags.parse::<u64>().ok()).unwrap_or(0);
+        flags & EXITING != 0 || fields.first() == Some(&"Z")
     }
 }
 

@@ -12,6 +12,7 @@ use std::{
         unix::fs::{DirBuilderExt, MetadataExt},
     },
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -79,6 +80,9 @@ impl RuntimeFolder {
 }
 
 const ENDING: &str = ".lock";
+
+/// How long the processes of a dead launcher may take to end.
+const LONGEST_END: Duration = Duration::from_secs(1);
 
 /// The lock of a living launcher.
 #[derive(Debug)]
@@ -202,8 +206,8 @@ pub(crate) fn collect_garbage(folder: &RuntimeFolder, cgroups: &Cgroups, own: Ow
     let mut removed = Vec::new();
     for found in found_groups(folder, cgroups, own).into_iter().filter(|found| !found.owned) {
         let groups = cgroups.named_living(&found.name);
-        end_processes(&groups);
-        if groups.remove_when_empty() {
+        // Where a process cannot die, the next one who collects finds it again.
+        if end_processes(&groups) && groups.remove_when_empty() {
             removed.push(format!("groups of {}", found.id));
         }
     }
@@ -236,29 +240,36 @@ pub(crate) fn collect_garbage(folder: &RuntimeFolder, cgroups: &Cgroups, own: Ow
 }
 
 /// Ends every process of a dead launcher's groups. A process is signalled only through a descriptor that was opened
-/// while the process was seen in the group both before and after, so that no recycled id is ever hit.
-fn end_processes(groups: &crate::cgroup::Groups) {
-    for side in [Side::Guest, Side::Run] {
-        for _ in 0..1000 {
-            let processes = groups.processes(side);
-            if processes.is_empty() {
-                break;
-            }
-            for pid in processes {
+/// while the process was seen in the group both before and after, so that no recycled id is ever hit. Says whether all ended
+/// in time: one that the kernel does not let die is not waited for.
+fn end_processes(groups: &crate::cgroup::Groups) -> bool {
+    let deadline = Instant::now() + LONGEST_END;
+    // Nobody who is frozen dies.
+    groups.thaw();
+    loop {
+        let mut left = Vec::new();
+        for side in [Side::Guest, Side::Run] {
+            for pid in groups.processes(side) {
                 let Some(process) = Pid::from_raw(pid) else { continue };
                 let Ok(descriptor) = pidfd_open(process, PidfdFlags::empty()) else { continue };
                 if groups.processes(side).contains(&pid) {
                     let _ = pidfd_send_signal(&descriptor, Signal::KILL);
-                    wait_for_end(&descriptor);
+                    left.push(descriptor);
                 }
             }
         }
+        let Some(one) = left.first() else { return true };
+        let patience = deadline.saturating_duration_since(Instant::now());
+        if patience.is_zero() {
+            return false;
+        }
+        wait_for_end(one, patience);
     }
 }
 
-/// Waits until a process is over, but not for ever: one that cannot die is left for the next collection.
-fn wait_for_end(descriptor: &OwnedFd) {
+/// Waits until a process is over, but not longer than so.
+fn wait_for_end(descriptor: &OwnedFd, patience: Duration) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let limit = Timespec { tv_sec: 2, tv_nsec: 0 };
+    let limit = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
     let _ = poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&limit));
 }

@@ -1,8 +1,15 @@
 //! Living sandboxes, as their users reach them: through the keeper, whoever that is.
 
-use std::{io, path::Path, path::PathBuf, sync::Arc};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use glovebox_core::{Created, Error, ErrorCode, LimitKind, Result, SandboxId, SandboxSpec, SandboxState};
+
+use jiff::Timestamp;
 
 use super::{
     Held, NativeBackend, answer, gone, host_io,
@@ -10,7 +17,7 @@ use super::{
     send_order, unavailable,
 };
 use crate::{
-    answers::Answers,
+    answers::{Answers, or_too_many},
     changes::Layers,
     living::{Door, LivingFolder},
     owner::RuntimeFolder,
@@ -19,10 +26,13 @@ use crate::{
     wire,
 };
 
+/// How long it is waited for memory to be given back.
+const RECLAIMING: Duration = Duration::from_secs(1);
+
 /// How often a keeper is looked for that may just have ended.
 const ATTEMPTS: usize = 3;
 /// A run that is over by then is over before its keeper would have looked, so that the keeper need not hear of it.
-const UNWATCHED: std::time::Duration = std::time::Duration::from_millis(2);
+const UNWATCHED: Duration = Duration::from_millis(2);
 
 impl NativeBackend {
     /// A backend for work with living sandboxes only: it makes none, so it needs no launcher, and is ready at once. Where a
@@ -59,7 +69,7 @@ impl NativeBackend {
         let limits = limits_in_force(spec, &plan, lowered);
         let (keeper, answer) = self.ask_keeper(&folder).await?;
         let held = Held {
-            living: Some(folder),
+            living: Some(folder.clone()),
             users: 1,
             keeper,
             channel: None,
@@ -71,9 +81,21 @@ impl NativeBackend {
             made: None,
             created: None,
             ending: None,
+            group: None,
         };
         self.held().insert(id, held);
-        glovebox_core::Backend::ready(self, id).await
+        let ready = glovebox_core::Backend::ready(self, id).await;
+        if ready.is_err() {
+            self.held().remove(&id);
+        }
+        match ready {
+            // A keeper that lives and does not listen has as many to listen to as it takes.
+            Err(error) if error.code == ErrorCode::SandboxLost && folder.guest().is_some() && folder.is_kept() => {
+                Err(Error::new(ErrorCode::TooMany, format!("the keeper of the sandbox {id} takes no more commands now"))
+                    .hint("wait for commands that work in it to end"))
+            }
+            ready => ready,
+        }
     }
 
     /// Another hold on a sandbox that this process has hold of already, if its guest still lives.
@@ -87,7 +109,7 @@ impl NativeBackend {
     }
 
     /// Asks whoever keeps a sandbox for what there is of it, and starts a keeper where there is none.
-    async fn ask_keeper(&self, folder: &LivingFolder) -> Result<(Option<std::os::fd::OwnedFd>, std::os::fd::OwnedFd)> {
+    pub(super) async fn ask_keeper(&self, folder: &LivingFolder) -> Result<(Option<std::os::fd::OwnedFd>, std::os::fd::OwnedFd)> {
         let id = folder.id;
         let mut why = io::Error::from(io::ErrorKind::NotFound);
         for _ in 0..ATTEMPTS {
@@ -107,7 +129,7 @@ impl NativeBackend {
                 Err(error) => why = error,
             }
         }
-        Err(gone(id).because(why))
+        Err(or_too_many(gone(id), why))
     }
 
     /// Gives a sandbox a keeper.
@@ -139,14 +161,23 @@ impl NativeBackend {
         let folder = LivingFolder::of(&RuntimeFolder::of_caller(), id);
         Ok(match folder.guest() {
             None => SandboxState::Stopped,
+            Some((_, record)) if record.guest.is_ending() => SandboxState::Stopping,
             Some((_, record)) if record.present.is_none() => SandboxState::Creating,
             Some((_, record)) if self.cgroups()?.named_living(&record.group).is_frozen() => SandboxState::Paused,
             Some(_) => SandboxState::Ready,
         })
     }
 
-    /// Freezes the commands of a sandbox that this process holds, or lets them go on.
-    pub(super) async fn freeze(&self, id: SandboxId, frozen: bool) -> Result<()> {
+    /// How long a living sandbox was paused since a moment.
+    pub(super) fn look_at_pauses(&self, id: SandboxId, since: Timestamp) -> Duration {
+        let folder = LivingFolder::of(&RuntimeFolder::of_caller(), id);
+        let is_paused = self.look_at_state(id).is_ok_and(|state| state == SandboxState::Paused);
+        folder.paused_since(since.as_millisecond(), is_paused)
+    }
+
+    /// Freezes the commands of a sandbox that this process holds, or lets them go on. Says how many bytes of memory were
+    /// given back, if that is known soon.
+    pub(super) async fn freeze(&self, id: SandboxId, frozen: bool) -> Result<Option<u64>> {
         if !self.cgroups()?.can_freeze() {
             return Err(Error::new(
                 ErrorCode::NotSupported,
@@ -154,7 +185,29 @@ impl NativeBackend {
             )
             .hint("glovebox doctor says how to get them"));
         }
-        match answer(self.order_keeper(id, &Order::Freeze { id, frozen })?).await? {
+        let answers = Answers::on(self.order_keeper(id, &Order::Freeze { id, frozen }).await?)?;
+        match answers.next().await? {
+            (Answer::Done, _) => {}
+            (Answer::Failed(failure), _) if failure.errno == libc::ETIMEDOUT => {
+                let message = format!("the sandbox {id} cannot be paused now: a process of it waits in the kernel");
+                return Err(Error::new(ErrorCode::WrongState, message).hint("it goes on as before; try again later"));
+            }
+            (Answer::Failed(failure), _) => return Err(failure.into_error()),
+            _ => return Err(gone(id)),
+        }
+        if !frozen {
+            return Ok(None);
+        }
+        // It goes on when nobody waits for it any more.
+        match tokio::time::timeout(RECLAIMING, answers.next()).await {
+            Ok(Ok((Answer::Reclaimed(bytes), _))) => Ok(Some(bytes)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Lets those processes of a frozen sandbox end that were killed.
+    pub(super) async fn let_killed_die(&self, id: SandboxId) -> Result<()> {
+        match answer(self.order_keeper(id, &Order::LetDie { id }).await?).await? {
             (Answer::Done, _) => Ok(()),
             (Answer::Failed(failure), _) => Err(failure.into_error()),
             _ => Err(gone(id)),
@@ -164,7 +217,7 @@ impl NativeBackend {
     /// Waits until a living sandbox has outgrown its disk limit.
     pub(super) async fn watched_disk(&self, id: SandboxId) -> LimitKind {
         tokio::time::sleep(UNWATCHED).await;
-        let asked = self.order_keeper(id, &Order::WatchDisk { id });
+        let asked = self.order_keeper(id, &Order::WatchDisk { id }).await;
         if let Ok(asked) = asked
             && let Ok((Answer::Outgrown(what), _)) = answer(asked).await
         {

@@ -12,6 +12,7 @@ mod file_contents;
 mod file_folders;
 mod file_watch;
 mod files;
+mod full_disk;
 mod io;
 mod languages;
 mod layers;
@@ -29,11 +30,14 @@ mod network;
 mod of_namespaces;
 mod ordinary;
 mod outcomes;
+mod pauses;
 mod refusals;
 mod run_groups;
 mod runs;
 mod secrets;
+mod states;
 mod storage;
+mod stuck;
 mod substitutes;
 mod terminal;
 mod usage;
@@ -74,6 +78,10 @@ pub fn all() -> impl Iterator<Item = Case> {
         network::CASES,
         library::CASES,
         living::CASES,
+        states::CASES,
+        pauses::CASES,
+        stuck::CASES,
+        full_disk::CASES,
         storage::CASES,
         runs::CASES,
         clients::CASES,

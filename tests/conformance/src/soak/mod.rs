@@ -4,7 +4,10 @@ mod kill;
 mod record;
 mod runs;
 mod sample;
+mod states;
 
 pub use kill::kill;
+pub(crate) use kill::random_below;
 pub use record::record;
 pub use runs::{concurrent, runs};
+pub use states::states;
