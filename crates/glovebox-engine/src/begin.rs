@@ -186,7 +186,9 @@ fn start_error(failed: &StartFailed, command: &Command) -> Error {
                 .because(reason)
                 .hint("wait for commands that work in it to end")
         }
-        ("paused", _) => Error::new(ErrorCode::WrongState, "the sandbox is paused").hint("glovebox resume lets it go on"),
+        ("paused", _) => {
+            Error::new(ErrorCode::WrongState, "the sandbox is paused").hint("glovebox resume lets it go on")
+        }
         (step, _) => {
             Error::new(ErrorCode::SandboxSetup, format!("the command could not be started ({step})")).because(reason)
         }

@@ -168,7 +168,7 @@ impl Engine {
     /// All living sandboxes of the data folder, the oldest first.
     pub async fn sandboxes(&self) -> Result<Vec<SandboxStatus>> {
         let mut all = Vec::new();
-        for id in self.registry().ids() {
+        for id in self.registry().ids()? {
             match self.status_of(id).await {
                 Ok(status) => all.push(status),
                 // It went while the others were looked at.
@@ -222,7 +222,10 @@ impl Engine {
         match self.backend().state(record.sandbox).await? {
             SandboxState::Stopped => self.bring_up(&record, &self.with_storage(&record.spec)?.0).await,
             SandboxState::Paused => Err(paused(&record, text)),
-            SandboxState::Stopping => Err(stopping(&record)),
+            SandboxState::Stopping => {
+                self.end_processes(&record).await?;
+                self.bring_up(&record, &self.with_storage(&record.spec)?.0).await
+            }
             _ => self.open_record(record).await,
         }
     }
@@ -294,7 +297,7 @@ impl Engine {
                 removed.push(format!("what was left of {id}"));
             }
         }
-        for id in self.registry().ids().into_iter().filter(|id| self.registry().is_doomed(*id)) {
+        for id in self.registry().ids().unwrap_or_default().into_iter().filter(|id| self.registry().is_doomed(*id)) {
             let is_over = self.backend().state(id).await.is_ok_and(|state| state == SandboxState::Stopped);
             if is_over && self.destroy(&id.to_string()).await.is_ok() {
                 removed.push(format!("what was left of {id}"));
@@ -312,7 +315,7 @@ impl Engine {
     /// ended by themselves more than a week ago. Says what it was.
     pub async fn collect_sandboxes(&self) -> Vec<String> {
         let mut removed = self.remove_abandoned().await;
-        for id in self.registry().ids() {
+        for id in self.registry().ids().unwrap_or_default() {
             let is_old = |ended: &Ended| Timestamp::now().duration_since(ended.at()) > NOTED_FOR;
             if self.registry().ended(id).is_some_and(|ended| is_old(&ended))
                 && self.destroy(&id.to_string()).await.is_ok()
@@ -328,7 +331,11 @@ impl Engine {
         let registry = Registry::below(data_dir);
         !registry.abandoned().is_empty()
             || !left_of_storage(data_dir).is_empty()
-            || registry.ids().into_iter().any(|id| registry.ended(id).is_some() || registry.is_doomed(id))
+            || registry
+                .ids()
+                .unwrap_or_default()
+                .into_iter()
+                .any(|id| registry.ended(id).is_some() || registry.is_doomed(id))
     }
 
     /// Reads what a sandbox is, under its lock.
@@ -347,7 +354,8 @@ impl Engine {
         match self.registry().ended(id) {
             Some(ended) => Err(gone(record, &ended)),
             None if self.registry().is_doomed(id) => {
-                let message = format!("the sandbox {id} was destroyed, and is gone when the last of its processes ends");
+                let message =
+                    format!("the sandbox {id} was destroyed, and is gone when the last of its processes ends");
                 Err(Error::new(ErrorCode::WrongState, message).hint("make another one"))
             }
             None => Ok(()),
@@ -418,10 +426,11 @@ fn paused(record: &SandboxRecord, text: &str) -> Error {
     Error::new(ErrorCode::WrongState, message).hint(format!("glovebox resume {text} lets it go on"))
 }
 
-/// The error for a sandbox that was killed and has not ended.
+/// The error for what a sandbox cannot do that was killed and has not ended.
 fn stopping(record: &SandboxRecord) -> Error {
-    let message = format!("the sandbox {} was stopped, and processes of it are still ending", record.sandbox);
-    Error::new(ErrorCode::StillEnding, message).hint("try again later; glovebox show says when it is stopped")
+    let id = record.sandbox;
+    Error::new(ErrorCode::WrongState, format!("the sandbox {id} is being stopped"))
+        .hint(format!("glovebox start {id} starts it again, with its files"))
 }
 
 /// The error for a sandbox that ended by itself.

@@ -194,6 +194,8 @@ async fn turn_away(stream: UnixStream) {
     if let Ok(mut connection) = greet(stream).await {
         connection.abrupt_shutdown(h2::Reason::ENHANCE_YOUR_CALM);
         let _ = tokio::time::timeout(crate::IDLE, connection.accept()).await;
+        // Whoever is just asking something would lose the word if the stream were closed on it.
+        tokio::time::sleep(crate::IDLE).await;
     }
 }
 

@@ -47,7 +47,9 @@ pub(crate) fn or_too_many(error: Error, cause: io::Error) -> Error {
         Some(libc::EMFILE) => Error::new(ErrorCode::TooMany, "this process has as many files open as it may")
             .because(cause)
             .hint("ulimit -n tells how many that are, and raises it; or do less at one time"),
-        Some(libc::ENFILE) => Error::new(ErrorCode::TooMany, "this machine has as many files open as it may").because(cause),
+        Some(libc::ENFILE) => {
+            Error::new(ErrorCode::TooMany, "this machine has as many files open as it may").because(cause)
+        }
         _ => error.because(cause),
     }
 }

@@ -282,7 +282,9 @@ impl Launcher {
                 let Some(reply) = reply else { return };
                 self.remove_store(&store, reply);
             }
-            Order::Open { .. } | Order::Adopt { .. } | Order::WatchDisk { .. }
+            Order::Open { .. }
+            | Order::Adopt { .. }
+            | Order::WatchDisk { .. }
             | Order::Freeze { .. }
             | Order::LetDie { .. } => {
                 self.obey_for_living(order, reply);
@@ -390,7 +392,8 @@ impl Launcher {
             live.groups.remove_when_empty();
             if let Some(kept) = live.living {
                 kept.end();
-                self.reserve = self.reserve.take().filter(|_| self.sandboxes.values().any(|live| live.living.is_some()));
+                self.reserve =
+                    self.reserve.take().filter(|_| self.sandboxes.values().any(|live| live.living.is_some()));
             }
             // The kernel takes its time to let go of files and mounts that nobody can reach any more.
             for reply in &live.ending {

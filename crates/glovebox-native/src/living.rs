@@ -107,7 +107,8 @@ impl LivingFolder {
 
     /// Whether a keeper holds the lock.
     pub(crate) fn is_kept(&self) -> bool {
-        self.path.join("lock").exists() && matches!(self.take_lock(), Ok(None))
+        // One that cannot be looked at, for want of a descriptor perhaps, is not taken for free.
+        self.path.join("lock").exists() && !matches!(self.take_lock(), Ok(Some(_)))
     }
 
     /// Listens on a socket of this folder.
@@ -154,19 +155,30 @@ impl LivingFolder {
     }
 
     /// Who the guest is, if it was written down.
-    pub(crate) fn read(&self) -> Option<LiveRecord> {
-        serde_json::from_slice(&fs::read(self.path.join("live.json")).ok()?).ok()
+    fn read(&self) -> io::Result<Option<LiveRecord>> {
+        match fs::read(self.path.join("live.json")) {
+            Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+            Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
-    /// The guest of this boot that still lives, and what is known of it.
-    pub(crate) fn guest(&self) -> Option<(OwnedFd, LiveRecord)> {
-        let record = self.read()?;
-        Some((record.guest.open()?, record))
+    /// The guest of this boot that still lives, and what is known of it. An error, for want of a descriptor perhaps, is no
+    /// word on whether it lives.
+    pub(crate) fn guest(&self) -> io::Result<Option<(OwnedFd, LiveRecord)>> {
+        let Some(record) = self.read()? else { return Ok(None) };
+        Ok(record.guest.open()?.map(|guest| (guest, record)))
+    }
+
+    /// Whether it is known that no guest lives.
+    pub(crate) fn has_no_guest(&self) -> bool {
+        matches!(self.guest(), Ok(None))
     }
 
     /// Removes the folder. The lock goes last, so that nobody makes it anew while something is left.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        let files = ["live.json.new", "live.json", "pauses.new", "pauses", "channel", "keeper", "leaves", "used", "lock"];
+        let files =
+            ["live.json.new", "live.json", "pauses.new", "pauses", "channel", "keeper", "leaves", "used", "lock"];
         for name in files {
             match fs::remove_file(self.path.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -245,16 +257,20 @@ impl Known {
     /// A process that lives.
     pub(crate) fn of(pid: Pid) -> io::Result<Self> {
         let pid = pid.as_raw_nonzero().get();
-        let started = started(pid).ok_or_else(|| io::Error::from(rustix::io::Errno::SRCH))?;
+        let started = started(pid)?.ok_or_else(|| io::Error::from(rustix::io::Errno::SRCH))?;
         Ok(Known { pid, started, boot: boot_id()? })
     }
 
     /// Opens the process, if it still lives.
-    pub(crate) fn open(&self) -> Option<OwnedFd> {
-        let process = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
+    pub(crate) fn open(&self) -> io::Result<Option<OwnedFd>> {
+        let Some(pid) = Pid::from_raw(self.pid) else { return Ok(None) };
+        let process = match pidfd_open(pid, PidfdFlags::empty()) {
+            Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL) => return Ok(None),
+            other => other?,
+        };
         // While the descriptor is open the id can mean nothing else, so what is looked at now is what was opened.
-        let same = started(self.pid) == Some(self.started) && boot_id().is_ok_and(|boot| boot == self.boot);
-        (same && !has_ended(&process)).then_some(process)
+        let same = started(self.pid)? == Some(self.started) && boot_id()? == self.boot;
+        Ok((same && !has_ended(&process)).then_some(process))
     }
 }
 
@@ -281,9 +297,13 @@ fn boot_id() -> io::Result<String> {
 }
 
 /// Field 22 of proc(5); the field after the name is the third.
-fn started(pid: i32) -> Option<u64> {
-    let stat = sys::read_small(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
+fn started(pid: i32) -> io::Result<Option<u64>> {
+    match sys::read_small(format!("/proc/{pid}/stat")) {
+        Ok(stat) => Ok(stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(19)?.parse().ok())),
+        // It ended just now.
+        Err(error) if [Some(libc::ENOENT), Some(libc::ESRCH)].contains(&error.raw_os_error()) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Who the guest of a living sandbox is, and all that another keeper needs to take over.
@@ -306,11 +326,11 @@ mod tests {
     #[test]
     fn a_process_is_known_again_and_no_other_is_taken_for_it() {
         let own = Known::of(rustix::process::getpid()).unwrap();
-        assert!(own.open().is_some());
+        assert!(own.open().unwrap().is_some());
         let other = Known { started: own.started + 1, ..own.clone() };
-        assert!(other.open().is_none());
+        assert!(other.open().unwrap().is_none());
         let before_the_boot = Known { boot: "another".into(), ..own };
-        assert!(before_the_boot.open().is_none());
+        assert!(before_the_boot.open().unwrap().is_none());
     }
 
     #[test]
@@ -318,6 +338,6 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let known = Known::of(Pid::from_raw(child.id() as i32).unwrap());
         child.wait().unwrap();
-        assert!(known.is_err() || known.unwrap().open().is_none());
+        assert!(known.is_err() || known.unwrap().open().unwrap().is_none());
     }
 }

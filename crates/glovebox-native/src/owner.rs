@@ -160,7 +160,7 @@ pub(crate) struct FoundGroup {
 
 /// Whether a living sandbox is one: somebody keeps it, or its guest lives and waits for a keeper.
 pub(crate) fn is_alive(folder: &LivingFolder) -> bool {
-    folder.is_kept() || folder.guest().is_some()
+    folder.is_kept() || !folder.has_no_guest()
 }
 
 /// What a launcher has that looks at the groups of all: its own name, and the living sandboxes that it keeps. It must not
@@ -195,8 +195,10 @@ pub(crate) fn found_groups(folder: &RuntimeFolder, cgroups: &Cgroups, own: Own<'
 }
 
 fn lives(folder: &RuntimeFolder, owner: &str) -> bool {
-    let Ok(file) = rustix::fs::open(folder.lock(owner), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else {
-        return false;
+    let file = match rustix::fs::open(folder.lock(owner), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(file) => file,
+        // Only one that is not there is dead for sure; another may not be looked at for want of a descriptor.
+        Err(error) => return error != rustix::io::Errno::NOENT,
     };
     fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
 }
@@ -228,9 +230,9 @@ pub(crate) fn collect_garbage(folder: &RuntimeFolder, cgroups: &Cgroups, own: Ow
     }
     for dead in LivingFolder::all(folder).into_iter().filter(|found| !own.kept.contains(&found.id)) {
         // One that is being made has its keeper, and the lock is taken here so that nobody begins meanwhile.
-        if dead.guest().is_none()
+        if dead.has_no_guest()
             && let Ok(Some(_lock)) = dead.take_lock()
-            && dead.guest().is_none()
+            && dead.has_no_guest()
             && dead.remove().is_ok()
         {
             removed.push(format!("the folder of {}", dead.id));

@@ -217,6 +217,9 @@ pub(crate) struct Failure {
     pub(crate) errno: i32,
 }
 
+/// The step of one that is asked for a sandbox which it does not keep, or no longer.
+pub(crate) const NOT_KEPT: &str = "find the sandbox";
+
 /// Steps that fail for want of room in the data folder.
 const FILLS_DISK: [&str; 4] = ["open the store", "fill the store", "give the folders their owners", "remove the files"];
 
@@ -240,6 +243,17 @@ impl Failure {
             return Error::new(ErrorCode::HostIo, format!("the sandbox could not be made: {}", self.step))
                 .because(reason)
                 .hint("make room on the disk of the data folder, or use another --data-dir");
+        }
+        if self.step == NOT_KEPT {
+            return Error::new(ErrorCode::SandboxLost, "the sandbox went away");
+        }
+        if [libc::EMFILE, libc::ENFILE].contains(&self.errno) {
+            return Error::new(
+                ErrorCode::TooMany,
+                format!("the launcher has as many files open as it may: {}", self.step),
+            )
+            .because(reason)
+            .hint("ulimit -n tells how many that are, and raises it; or have fewer sandboxes at one time");
         }
         let code = if self.step.starts_with("mount ") { ErrorCode::InvalidMount } else { ErrorCode::SandboxSetup };
         let error = Error::new(code, format!("the sandbox could not be made: {}", self.step)).because(reason);

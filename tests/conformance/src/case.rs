@@ -74,7 +74,9 @@ impl Need {
             Need::Rust => Some("rustc with cargo beside it is not in PATH".to_owned()),
             Need::Root | Need::Fuse if !features.living => Some("the backend does not declare living".to_owned()),
             Need::Root | Need::Fuse if !rustix::process::geteuid().is_root() => Some("mounting needs root".to_owned()),
-            Need::Root | Need::Fuse if !root_is_shared() => Some("mounts made now do not reach the launcher".to_owned()),
+            Need::Root | Need::Fuse if !root_is_shared() => {
+                Some("mounts made now do not reach the launcher".to_owned())
+            }
             Need::Fuse if !Path::new("/dev/fuse").exists() => Some("the host has no /dev/fuse".to_owned()),
             Need::Root | Need::Fuse => None,
         }

@@ -11,7 +11,8 @@ use std::{
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
 use glovebox_conformance::{
-    CALLER_MARK, NativeSubject, Options, Subject, UserKind, run_actor, run_as, run_client, run_suite, run_without_namespaces, soak,
+    CALLER_MARK, NativeSubject, Options, Subject, UserKind, run_actor, run_as, run_client, run_suite,
+    run_without_namespaces, soak,
 };
 use glovebox_native::NativeBackend;
 
@@ -99,6 +100,13 @@ enum Soak {
         #[arg(long)]
         data_dir: PathBuf,
     },
+    /// Lists a folder with very many entries.
+    #[command(name = "soak-folder")]
+    Folder {
+        /// How many.
+        #[arg(long, default_value_t = 1_000_000)]
+        count: u64,
+    },
     /// Leads living sandboxes through random lives by two processes, against a model.
     #[command(name = "soak-states")]
     States {
@@ -164,6 +172,7 @@ fn run(args: Args) -> anyhow::Result<bool> {
             Some(Soak::Runs { count }) => soak::runs(subject, count).await,
             Some(Soak::Concurrent { count, at_once }) => soak::concurrent(subject, count, at_once).await,
             Some(Soak::Actor { data_dir }) => run_actor(&*subject, &data_dir).await.map(|()| true),
+            Some(Soak::Folder { count }) => soak::folder(&*subject, count).await,
             Some(Soak::States { seconds, seed }) => soak::states(&*subject, Duration::from_secs(seconds), seed).await,
             Some(Soak::Client { data_dir, sandbox, line, timeout_ms }) => {
                 let timeout = Duration::from_millis(timeout_ms);

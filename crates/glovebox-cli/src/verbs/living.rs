@@ -229,7 +229,8 @@ pub(crate) fn act(
         Ok::<_, Error>((engine.status(&id.to_string()).await?, reclaimed))
     })?;
     if globals.json {
-        let unwritable = |error| Error::new(ErrorCode::Internal, "the sandbox cannot be written as JSON").because(error);
+        let unwritable =
+            |error| Error::new(ErrorCode::Internal, "the sandbox cannot be written as JSON").because(error);
         let mut document = serde_json::to_value(&status).map_err(unwritable)?;
         if act == Act::Pause {
             document["reclaimed_bytes"] = json!(reclaimed);

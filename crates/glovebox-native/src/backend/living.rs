@@ -67,7 +67,7 @@ impl NativeBackend {
         let (plan, lowered) = make_plan(spec)?;
         let layers = Arc::new(Layers::of(&plan)?);
         let limits = limits_in_force(spec, &plan, lowered);
-        let (keeper, answer) = self.ask_keeper(&folder).await?;
+        let (keeper, answer) = self.ask_keeper(&folder).await.map_err(|error| or_turned_away(&folder, error))?;
         let held = Held {
             living: Some(folder.clone()),
             users: 1,
@@ -88,32 +88,28 @@ impl NativeBackend {
         if ready.is_err() {
             self.held().remove(&id);
         }
-        match ready {
-            // A keeper that lives and does not listen has as many to listen to as it takes.
-            Err(error) if error.code == ErrorCode::SandboxLost && folder.guest().is_some() && folder.is_kept() => {
-                Err(Error::new(ErrorCode::TooMany, format!("the keeper of the sandbox {id} takes no more commands now"))
-                    .hint("wait for commands that work in it to end"))
-            }
-            ready => ready,
-        }
+        ready.map_err(|error| or_turned_away(&folder, error))
     }
 
     /// Another hold on a sandbox that this process has hold of already, if its guest still lives.
     fn hold_once_more(&self, folder: &LivingFolder) -> Option<Created> {
         let mut all = self.held();
         let held = all.get_mut(&folder.id)?;
-        folder.guest()?;
+        folder.guest().ok()??;
         let created = held.created.clone()?;
         held.users += 1;
         Some(created)
     }
 
     /// Asks whoever keeps a sandbox for what there is of it, and starts a keeper where there is none.
-    pub(super) async fn ask_keeper(&self, folder: &LivingFolder) -> Result<(Option<std::os::fd::OwnedFd>, std::os::fd::OwnedFd)> {
+    pub(super) async fn ask_keeper(
+        &self,
+        folder: &LivingFolder,
+    ) -> Result<(Option<std::os::fd::OwnedFd>, std::os::fd::OwnedFd)> {
         let id = folder.id;
         let mut why = io::Error::from(io::ErrorKind::NotFound);
         for _ in 0..ATTEMPTS {
-            if folder.guest().is_none() {
+            if folder.guest().map_err(host_io)?.is_none() {
                 return Err(Error::new(ErrorCode::WrongState, format!("the sandbox {id} is stopped"))
                     .hint(format!("glovebox start {id} starts it again, with its files")));
             }
@@ -159,7 +155,7 @@ impl NativeBackend {
     /// In which state a living sandbox is.
     pub(super) fn look_at_state(&self, id: SandboxId) -> Result<SandboxState> {
         let folder = LivingFolder::of(&RuntimeFolder::of_caller(), id);
-        Ok(match folder.guest() {
+        Ok(match folder.guest().map_err(host_io)? {
             None => SandboxState::Stopped,
             Some((_, record)) if record.guest.is_ending() => SandboxState::Stopping,
             Some((_, record)) if record.present.is_none() => SandboxState::Creating,
@@ -242,4 +238,13 @@ impl NativeBackend {
             _ => Err(unavailable("the launcher answered another question")),
         }
     }
+}
+
+/// A keeper that lives and does not listen has as many to listen to as it takes.
+fn or_turned_away(folder: &LivingFolder, error: Error) -> Error {
+    if error.code != ErrorCode::SandboxLost || folder.has_no_guest() || !folder.is_kept() {
+        return error;
+    }
+    let message = format!("the keeper of the sandbox {} takes no more commands now", folder.id);
+    Error::new(ErrorCode::TooMany, message).hint("wait for commands that work in it to end")
 }

@@ -37,7 +37,7 @@ use crate::{
     checks,
     living::{Door, GROUP_OWNER, Known, LiveRecord, LivingFolder, now_ms},
     mounts::Mapped,
-    plan::{Answer, Failure, Order, Plan, step},
+    plan::{Answer, Failure, NOT_KEPT, Order, Plan, step},
     store,
     sys::{self, Forked},
     wire,
@@ -47,6 +47,8 @@ use crate::{
 const BUSY_REST: Duration = Duration::from_secs(2);
 /// A keeper looks at its sandboxes at least so often.
 const LONGEST_REST: Duration = Duration::from_secs(3600);
+/// How long a keeper that can let nobody in waits before it looks again.
+const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(10);
 /// Who can speak with a keeper at one time.
 const MOST_CLIENTS: usize = 512;
 
@@ -242,7 +244,7 @@ impl Launcher {
         let folder = LivingFolder::of(self.owner.folder(), id);
         let lock = step("take the keeper's lock", folder.take_lock())?;
         let Some(lock) = lock else { return Ok(()) };
-        let (process, record) = folder.guest().ok_or_else(not_kept)?;
+        let (process, record) = step("look at the guest", folder.guest())?.ok_or_else(not_kept)?;
         let pid = Pid::from_raw(record.guest.pid).ok_or_else(not_kept)?;
         let plan = record.plan.clone();
         let life = plan.living.as_ref().ok_or_else(not_kept)?;
@@ -313,7 +315,10 @@ impl Launcher {
             Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
                 // Without a free descriptor nobody can be let in. Whoever knocks is turned away, rather than heard for ever.
                 self.reserve = None;
-                drop(accept());
+                if accept().is_err() {
+                    // Nor can anybody be turned away; the socket tells of them again at once.
+                    std::thread::sleep(OUT_OF_DESCRIPTORS);
+                }
                 self.reserve = reserve();
             }
             Err(_) => {}
@@ -446,5 +451,5 @@ fn keep(folder: &LivingFolder, record: LiveRecord, live: &Live, lock: OwnedFd, d
 }
 
 pub(super) fn not_kept() -> Failure {
-    Failure { step: "find the sandbox".into(), errno: libc::ESRCH }
+    Failure { step: NOT_KEPT.into(), errno: libc::ESRCH }
 }

@@ -170,7 +170,8 @@ async fn what_cannot_be_recorded_for_want_of_room_says_so(w: World) {
 async fn a_sandbox_that_ends_by_itself_on_a_full_disk_says_why(w: World) {
     let disk = SmallDisk::mount(&w);
     let engine = w.engine().clone().with_data_dir(disk.data());
-    let sandbox = engine.create_living(living_for(Some(Duration::from_millis(300)), None)).await.expect("there is room");
+    let sandbox =
+        engine.create_living(living_for(Some(Duration::from_millis(300)), None)).await.expect("there is room");
     let text = sandbox.id().to_string();
     run(&sandbox, "echo x > x").await.expect_exit(0);
     drop(sandbox);

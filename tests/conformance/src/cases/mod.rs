@@ -6,6 +6,7 @@ mod bare;
 mod clients;
 mod compatibility;
 mod compile;
+mod descriptors;
 mod errors;
 mod file_archives;
 mod file_contents;
@@ -81,6 +82,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         states::CASES,
         pauses::CASES,
         stuck::CASES,
+        descriptors::CASES,
         full_disk::CASES,
         storage::CASES,
         runs::CASES,

@@ -66,8 +66,12 @@ async fn the_time_of_a_run_stands_still_while_its_sandbox_is_paused(w: World) {
 async fn the_time_of_a_run_that_nobody_follows_stands_still_too(w: World) {
     let sandbox = create(&w, NewSandbox::default()).await;
     let text = sandbox.id().to_string();
-    let mut client =
-        crate::client::Client::start(&w.data_dir(), sandbox.id(), Duration::from_millis(1500), "echo up; sleep 1; exit 6");
+    let mut client = crate::client::Client::start(
+        &w.data_dir(),
+        sandbox.id(),
+        Duration::from_millis(1500),
+        "echo up; sleep 1; exit 6",
+    );
     assert_eq!(client.line(), "up\n");
     let id = client.run;
     client.kill();

@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context, anyhow};
 use glovebox_core::{Error, ErrorCode, RunId, SandboxName};
 use glovebox_engine::{Engine, NewSandbox, RunRequest};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
 use crate::Subject;
@@ -20,7 +21,7 @@ const LONGEST_ACT: Duration = Duration::from_secs(45);
 
 /// What an actor is told to do with the sandbox of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Act {
+pub(crate) enum Act {
     Create,
     /// A short run, which says whether it is the first since the files were made.
     Exec,
@@ -39,24 +40,37 @@ pub(super) enum Act {
     List,
     /// Tells which runs are under way.
     Runs,
+    /// From now on the process may open so many files more than it has open, or as many as ever.
+    Descriptors(Option<u64>),
 }
 
 /// What an actor says afterwards: a word, or the code of an error and its message.
-pub(super) type Said = Result<String, (String, String)>;
+pub(crate) type Said = Result<String, (String, String)>;
 
 /// A process that does as it is told.
-pub(super) struct Actor {
+pub(crate) struct Actor {
     child: Child,
     orders: Option<ChildStdin>,
     answers: Receiver<String>,
     /// Its launcher.
-    pub(super) launcher: i32,
+    pub(crate) launcher: i32,
 }
 
 impl Actor {
     /// Starts one that works in a data folder.
-    pub(super) fn start(data_dir: &Path) -> anyhow::Result<Actor> {
-        let mut child = Command::new(std::env::current_exe()?)
+    pub(crate) fn start(data_dir: &Path) -> anyhow::Result<Actor> {
+        Self::start_as(Command::new(std::env::current_exe()?), data_dir)
+    }
+
+    /// Starts one that may open so many files, as may all that it makes.
+    pub(crate) fn start_with_descriptors(data_dir: &Path, most: usize) -> anyhow::Result<Actor> {
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--nofile={most}:{most}")).arg(std::env::current_exe()?);
+        Self::start_as(command, data_dir)
+    }
+
+    fn start_as(mut command: Command, data_dir: &Path) -> anyhow::Result<Actor> {
+        let mut child = command
             .arg("actor")
             .arg("--data-dir")
             .arg(data_dir)
@@ -80,14 +94,14 @@ impl Actor {
     }
 
     /// Tells it what to do, and does not wait.
-    pub(super) fn order(&mut self, name: &str, act: &Act) -> anyhow::Result<()> {
+    pub(crate) fn order(&mut self, name: &str, act: &Act) -> anyhow::Result<()> {
         let orders = self.orders.as_mut().context("it was told to end")?;
         writeln!(orders, "{}", serde_json::to_string(&(name, act))?).and_then(|()| orders.flush())?;
         Ok(())
     }
 
     /// What became of the last order.
-    pub(super) fn said(&mut self) -> anyhow::Result<Said> {
+    pub(crate) fn said(&mut self) -> anyhow::Result<Said> {
         Ok(serde_json::from_str(&self.line()?)?)
     }
 
@@ -96,13 +110,13 @@ impl Actor {
     }
 
     /// Tells it what to do, and waits until it is done.
-    pub(super) fn act(&mut self, name: &str, act: &Act) -> anyhow::Result<Said> {
+    pub(crate) fn act(&mut self, name: &str, act: &Act) -> anyhow::Result<Said> {
         self.order(name, act)?;
         self.said().with_context(|| format!("{act:?} {name}"))
     }
 
     /// Kills it, in whatever it does.
-    pub(super) fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -119,6 +133,14 @@ impl Drop for Actor {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The limit with which a process can open so many files more than it has open.
+fn limit_for(pid: i32, more: u64) -> u64 {
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let open: Vec<u64> = open.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let mut free = (0..).filter(|number| !open.contains(number));
+    free.nth(more as usize).unwrap_or(u64::MAX)
 }
 
 /// What the other process does: one order after the other, until there are no more.
@@ -159,7 +181,7 @@ async fn obey(engine: &Engine, name: &str, act: Act) -> Result<String, Error> {
         }
         Act::Exec => {
             let sandbox = engine.open(name).await?;
-            let result = sandbox.run(request("test -e mark && echo again || echo first; touch mark")?).await?;
+            let result = sandbox.run(request("mkdir mark 2> /dev/null && echo first || echo again")?).await?;
             Ok(match (result.outcome, result.stdout.text) {
                 (glovebox_core::Outcome::Exited { code: 0 }, Some(text)) => text.trim_end().to_owned(),
                 (outcome, _) => format!("{outcome:?}"),
@@ -182,6 +204,13 @@ async fn obey(engine: &Engine, name: &str, act: Act) -> Result<String, Error> {
                 .collect();
             words.sort();
             Ok(words.join(" "))
+        }
+        Act::Descriptors(more) => {
+            let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+            let current = more.map(|more| limit_for(std::process::id() as i32, more)).or(maximum);
+            let limit = Rlimit { current, maximum };
+            setrlimit(Resource::Nofile, limit).expect("a process may open fewer files");
+            Ok("done".to_owned())
         }
         Act::Runs => {
             let runs = engine.open_paused(name).await?.runs().await?;

@@ -18,7 +18,8 @@ use glovebox_native::NativeBackend;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::{Subject, leftovers::lock_holders};
-use actor::{Act, Actor, Said};
+use actor::Said;
+pub(crate) use actor::{Act, Actor};
 use model::{Model, State};
 
 const NAMES: [&str; 2] = ["one", "other"];
@@ -141,6 +142,10 @@ impl Explorer<'_> {
     /// Two acts of both processes at once: what they say, and what there is afterwards, is that of one order or the other.
     fn race(&mut self, name: &'static str) -> anyhow::Result<()> {
         let acts = [self.choose(name), self.choose(name)];
+        if acts.contains(&Act::Exec) && acts.contains(&Act::Pause) {
+            // A run that is frozen before it ends is waited for until the sandbox goes on, rightly.
+            return Ok(());
+        }
         for (actor, act) in self.actors.iter_mut().zip(&acts) {
             actor.order(name, act)?;
         }
@@ -277,10 +282,17 @@ fn follow_in_race(model: &mut Model, name: &'static str, acts: &[Act; 2], said: 
     let (act, said, other) = (&acts[at], &said[at], &acts[1 - at]);
     let halfway = match said {
         Ok(word) => word == "Lost",
-        Err((code, _)) => ["sandbox_lost", "run_not_found", "wrong_state", "sandbox_not_found"].contains(&code.as_str()),
+        Err((code, _)) => {
+            ["sandbox_lost", "run_not_found", "wrong_state", "sandbox_not_found"].contains(&code.as_str())
+        }
     };
     let takes_no_lock = matches!(act, Act::Exec | Act::Detach | Act::Cancel(_));
     let meets = matches!(other, Act::Stop | Act::Reset | Act::Destroy | Act::Pause | Act::Cancel(_));
+    if act == other && matches!(act, Act::Cancel(_)) && said.is_ok() {
+        // Both ended it.
+        model.act(name, act).ok();
+        return true;
+    }
     if takes_no_lock && meets && halfway {
         model.cut_short(name, act);
         return true;

@@ -77,7 +77,7 @@ impl Model {
             (Act::Start, _) => sandbox.state = State::Ready,
             (Act::Reset, _) => *sandbox = Modelled { state: State::Ready, marked: Some(false), runs: Vec::new() },
             (Act::Destroy, _) => drop(self.0.remove(name)),
-            (Act::Show | Act::List | Act::Runs, _) => {}
+            (Act::Show | Act::List | Act::Runs | Act::Descriptors(_), _) => {}
         }
         DONE
     }
