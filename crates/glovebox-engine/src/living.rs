@@ -133,6 +133,9 @@ impl Engine {
         match self.backend().state(record.sandbox).await? {
             SandboxState::Paused => Err(paused(&record, text)),
             SandboxState::Stopping => Err(stopping(&record)),
+            SandboxState::Creating => {
+                Err(Error::new(ErrorCode::WrongState, format!("the sandbox {} is being started", record.sandbox)))
+            }
             _ => self.open_record(record).await,
         }
     }

@@ -242,7 +242,10 @@ impl NativeBackend {
 
 /// A keeper that lives and does not listen has as many to listen to as it takes.
 fn or_turned_away(folder: &LivingFolder, error: Error) -> Error {
-    if error.code != ErrorCode::SandboxLost || folder.has_no_guest() || !folder.is_kept() {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    let cause = error.source.as_ref().and_then(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
+    let hung_up = cause.is_some_and(|kind| [BrokenPipe, ConnectionReset, UnexpectedEof].contains(&kind));
+    if !hung_up || folder.has_no_guest() || !folder.is_kept() {
         return error;
     }
     let message = format!("the keeper of the sandbox {} takes no more commands now", folder.id);

@@ -6,7 +6,7 @@ use glovebox_core::{EndReason, ErrorCode, Outcome, SandboxState};
 use glovebox_engine::{NewSandbox, Stdin};
 
 use super::living::{create, destroy, living_for, request, run, state, until};
-use crate::{World, case::cases, finished::Finished, reading::read_until};
+use crate::{World, case::cases, client::Client, finished::Finished, reading::read_until};
 
 cases!["pauses":
     the_time_of_a_run_stands_still_while_its_sandbox_is_paused needs(pause),
@@ -64,27 +64,21 @@ async fn the_time_of_a_run_stands_still_while_its_sandbox_is_paused(w: World) {
 }
 
 async fn the_time_of_a_run_that_nobody_follows_stands_still_too(w: World) {
-    let sandbox = create(&w, NewSandbox::default()).await;
+    let folder = w.folder("recorded");
+    let engine = w.engine().clone().with_data_dir(&folder);
+    let sandbox = engine.create_living(NewSandbox::default()).await.unwrap_or_else(|error| panic!("{error}"));
     let text = sandbox.id().to_string();
-    let mut client = crate::client::Client::start(
-        &w.data_dir(),
-        sandbox.id(),
-        Duration::from_millis(1500),
-        "echo up; sleep 1; exit 6",
-    );
+    let time = Duration::from_millis(1500);
+    let mut client = Client::start(&folder, sandbox.id(), time, "echo up; sleep 1; exit 6");
     assert_eq!(client.line(), "up\n");
     let id = client.run;
     client.kill();
-    w.engine().pause(&text).await.expect("it can be paused");
+    engine.pause(&text).await.expect("it can be paused");
     tokio::time::sleep(Duration::from_millis(3500)).await;
-    w.engine().resume(&text).await.expect("it goes on");
+    engine.resume(&text).await.expect("it goes on");
     let again = sandbox.attach(id, Stdin::Empty).await.expect("the run is there");
     Finished(again.wait().await.expect("a result")).expect_exit(6);
-    std::fs::remove_dir_all(w.data_dir().join("running")).expect("the client recorded");
-    for file in ["ledger.db", "ledger.db-shm", "ledger.db-wal"] {
-        let _ = std::fs::remove_file(w.data_dir().join(file));
-    }
-    destroy(&w, sandbox.id()).await;
+    sandbox.destroy().await.expect("it can be destroyed");
 }
 
 async fn a_paused_sandbox_is_not_idle_and_is_so_again_when_it_goes_on(w: World) {

@@ -287,7 +287,7 @@ fn follow_in_race(model: &mut Model, name: &'static str, acts: &[Act; 2], said: 
         }
     };
     let takes_no_lock = matches!(act, Act::Exec | Act::Detach | Act::Cancel(_));
-    let meets = matches!(other, Act::Stop | Act::Reset | Act::Destroy | Act::Pause | Act::Cancel(_));
+    let meets = matches!(other, Act::Stop | Act::Start | Act::Reset | Act::Destroy | Act::Pause | Act::Cancel(_));
     if act == other && matches!(act, Act::Cancel(_)) && said.is_ok() {
         // Both ended it.
         model.act(name, act).ok();
