@@ -306,15 +306,13 @@ impl Driver {
                 None => Ok(()),
             }
         };
-        let (result, gone) = tokio::join!(recorded, gone);
-        match gone {
+        let (mut result, gone) = tokio::join!(recorded, gone);
+        match (gone, &mut result) {
             // How the program ended is known, and that is what was asked for.
-            Err(error) if error.code == ErrorCode::StillEnding => result.map(|mut result| {
-                result.warnings.push(Warning::from(&error));
-                result
-            }),
-            gone => gone.and(result),
+            (Err(e), Ok(result)) if e.code == ErrorCode::StillEnding => result.warnings.push(Warning::from(&e)),
+            (gone, _) => gone?,
         }
+        result
     }
 
     /// A program that does not start is an error, and no run. But when it was compiled before, something has run: the ledger
