@@ -30,7 +30,7 @@ pub(crate) fn soak(args: &[String]) -> Result<()> {
     run(&["cargo", "build", "--release", "--locked", "--workspace", "--bins"])?;
     let conformance = built("release", "conformance").to_string_lossy().into_owned();
     let glovebox = built("release", "glovebox").to_string_lossy().into_owned();
-    let soaks: [(&str, &[&str]); 4] = [
+    let soaks: [(&str, &[&str]); 6] = [
         ("1,000 runs in a row: no failure, no leak, flat memory", &["soak-runs", "--count", "1000"]),
         ("200 runs, 20 at once: no failure, no leak", &["soak-concurrent", "--count", "200", "--at-once", "20"]),
         ("kill -9 at 100 random moments: nothing is left", &["soak-kill", "--count", "100", "--glovebox", &glovebox]),
@@ -38,6 +38,11 @@ pub(crate) fn soak(args: &[String]) -> Result<()> {
             "kill -9 while recording, 100 times: only whole runs are in the ledger",
             &["soak-record", "--count", "100", "--glovebox", &glovebox],
         ),
+        (
+            "random lives of living sandboxes, two processes, kills: as the model says",
+            &["soak-states", "--seconds", "300"],
+        ),
+        ("a folder with a million entries: all listed, bounded memory", &["soak-folder", "--count", "1000000"]),
     ];
     let mut rows = Vec::new();
     for (promise, argv) in soaks {

@@ -1,8 +1,9 @@
 //! What a backend must do.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -124,14 +125,16 @@ pub trait Backend: Send + Sync {
     /// already. [`Backend::destroy`] waits for the rest.
     async fn end(&self, id: SandboxId) -> Result<Option<Evidence>>;
 
-    /// Ends a sandbox, if that has not begun, and waits until nothing of it is left: processes, mounts, groups, files.
+    /// Ends a sandbox, if that has not begun, and waits until nothing of it is left: processes, mounts, groups, files. Where
+    /// the kernel does not let a process end, it does not wait for ever: [`ErrorCode::StillEnding`]. What is left then is
+    /// removed when that process ends.
     async fn destroy(&self, id: SandboxId) -> Result<()>;
 
     /// Asks for the end of a sandbox without waiting for it. For destructors.
     fn abandon(&self, id: SandboxId);
 
-    /// In which state a living sandbox is: [`SandboxState::Ready`], [`SandboxState::Paused`], or
-    /// [`SandboxState::Stopped`] when no process of it is there.
+    /// In which state a living sandbox is: [`SandboxState::Ready`], [`SandboxState::Paused`], [`SandboxState::Stopping`] when
+    /// it was killed and has not ended, or [`SandboxState::Stopped`] when no process of it is there.
     async fn state(&self, _id: SandboxId) -> Result<SandboxState> {
         Ok(SandboxState::Stopped)
     }
@@ -144,9 +147,20 @@ pub trait Backend: Send + Sync {
     /// Lets go of a living sandbox without ending it.
     fn release(&self, _id: SandboxId) {}
 
-    /// Freezes all processes of a living sandbox.
-    async fn pause(&self, _id: SandboxId) -> Result<()> {
+    /// Freezes all processes of a living sandbox, and gives back memory that they do not need for that. Says how many bytes,
+    /// if that was known soon.
+    async fn pause(&self, _id: SandboxId) -> Result<Option<u64>> {
         Err(not_supported(self.name(), "pausing"))
+    }
+
+    /// How long a living sandbox was paused since a moment, as far as it was since its last start.
+    fn paused_since(&self, _id: SandboxId, _since: Timestamp) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Lets those processes of a paused sandbox end that were killed.
+    async fn let_die(&self, _id: SandboxId) -> Result<()> {
+        Ok(())
     }
 
     /// Lets the processes of a paused sandbox go on.

@@ -99,6 +99,8 @@ error_codes! {
     LayerMissing = "layer_missing", 125;
     /// A step of making a sandbox failed.
     SandboxSetup = "sandbox_setup", 125;
+    /// A sandbox was killed, but the kernel does not let a process of it end yet.
+    StillEnding = "still_ending", 125;
     /// The sandbox went away or stopped answering.
     SandboxLost = "sandbox_lost", 125;
     /// The guest broke the rules of the channel.

@@ -46,8 +46,12 @@ pub enum SandboxState {
     Ready,
     /// Its processes are frozen.
     Paused,
+    /// It was killed, and processes of it are still ending.
+    Stopping,
     /// Its files are kept and no process is there.
     Stopped,
+    /// It is to be removed as soon as the last of its processes has ended.
+    Destroying,
     /// Something went wrong that it cannot recover from.
     Failed,
     /// It ended.
@@ -66,7 +70,9 @@ impl SandboxState {
             SandboxState::Creating => "creating",
             SandboxState::Ready => "ready",
             SandboxState::Paused => "paused",
+            SandboxState::Stopping => "stopping",
             SandboxState::Stopped => "stopped",
+            SandboxState::Destroying => "destroying",
             SandboxState::Failed => "failed",
             SandboxState::Gone => "gone",
         }

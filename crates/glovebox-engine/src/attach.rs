@@ -107,7 +107,14 @@ impl Sandbox {
 
     /// Ends a run, whoever follows it. Its result then says `cancelled`, unless its command had ended before.
     pub async fn cancel(&self, run: RunId) -> Result<()> {
-        signal(&self.place.channel, run, SIGKILL, EndReason::Cancelled).await
+        signal(&self.place.channel, run, SIGKILL, EndReason::Cancelled).await?;
+        self.place.let_die().await
+    }
+
+    /// Tells the guest that all commands are about to be frozen, or go on.
+    pub(crate) async fn tell_paused(&self, path: &str) -> Result<()> {
+        let channel = &self.place.channel;
+        channel.judge(in_time(input::tell(channel, path)).await)
     }
 
     fn follow_opened(

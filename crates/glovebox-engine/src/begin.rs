@@ -165,6 +165,8 @@ fn environment(clean: &[(String, String)], request: &RunRequest) -> Vec<String> 
 fn start_error(failed: &StartFailed, command: &Command) -> Error {
     const ENOENT: i32 = 2;
     const ENOTDIR: i32 = 20;
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
     let program = &command.argv[0];
     let reason = std::io::Error::from_raw_os_error(failed.errno);
     match (failed.step.as_str(), failed.errno) {
@@ -178,6 +180,14 @@ fn start_error(failed: &StartFailed, command: &Command) -> Error {
         ("chdir", _) => {
             let message = format!("the working directory {} cannot be entered", command.cwd);
             Error::new(ErrorCode::WorkdirUnusable, message).because(reason)
+        }
+        ("pipes", EMFILE | ENFILE) => {
+            Error::new(ErrorCode::TooMany, "the sandbox has as many runs and connections as it takes")
+                .because(reason)
+                .hint("wait for commands that work in it to end")
+        }
+        ("paused", _) => {
+            Error::new(ErrorCode::WrongState, "the sandbox is paused").hint("glovebox resume lets it go on")
         }
         (step, _) => {
             Error::new(ErrorCode::SandboxSetup, format!("the command could not be started ({step})")).because(reason)

@@ -8,6 +8,7 @@ use std::{pin::Pin, time::Duration};
 
 use glovebox_core::{Ending, Error, ErrorCode, LimitKind, Limits, Result, RunId, Step};
 use glovebox_proto::{EndReason, Exited, Frame, FrameKind, Gap};
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
@@ -22,6 +23,9 @@ use crate::{
 
 /// How long the guest has to report the end after everything was killed.
 const KILL_GRACE: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether a run goes on whose time would be over if it were not paused.
+const PAUSE_LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
@@ -44,6 +48,9 @@ pub(crate) struct Following {
     run: RunId,
     limits: Limits,
     deadline: Instant,
+    /// When the time is over if the run is never paused, and since when pauses count.
+    deadline_unpaused: Instant,
+    since: Timestamp,
     pub(crate) stdout: Output,
     pub(crate) stderr: Output,
     /// Both streams of a compiler as they came.
@@ -61,6 +68,10 @@ impl Following {
     pub(crate) fn new(step: Step, run: RunId, deadline: Instant, request: &RunRequest, place: &Place) -> Self {
         let limits = request.spec.limits.clone();
         let output = |capture| Output::new(limits.output, capture);
+        // It may have been started by somebody else, long ago.
+        let ago = deadline.checked_sub(limits.timeout).map_or(Duration::ZERO, |started| started.elapsed());
+        let since = SignedDuration::try_from(ago).ok().and_then(|ago| Timestamp::now().checked_sub(ago).ok());
+        let since = since.unwrap_or_default();
         let said = match step {
             Step::Compile => Capture::Keep,
             Step::Run => Capture::Count,
@@ -69,6 +80,8 @@ impl Following {
             step,
             run,
             deadline,
+            deadline_unpaused: deadline,
+            since,
             stdout: output(request.capture),
             stderr: output(request.capture),
             said: output(said),
@@ -195,6 +208,10 @@ impl Following {
     fn deadline_passed(&mut self, place: &Place) -> Result<()> {
         match self.phase {
             Phase::Running => {
+                if let Some(later) = self.later_for_pauses(place) {
+                    self.deadline = later;
+                    return Ok(());
+                }
                 self.out_of_time();
                 self.phase = Phase::Terminating;
                 self.deadline = Instant::now() + self.limits.grace;
@@ -202,10 +219,21 @@ impl Following {
             }
             Phase::Terminating => self.kill(place, EndReason::TimedOut),
             Phase::Killed => {
-                return Err(Error::new(ErrorCode::SandboxLost, "the guest did not report the end in time"));
+                let message = format!("the run was killed, but did not end within {} s", KILL_GRACE.as_secs());
+                return Err(Error::new(ErrorCode::StillEnding, message)
+                    .hint("a process of it waits in the kernel, for a mount that does not answer perhaps"));
             }
         }
         Ok(())
+    }
+
+    /// When the time is over of a run that was paused: paused time does not count. `None` if it is over now.
+    fn later_for_pauses(&self, place: &Place) -> Option<Instant> {
+        if !place.channel.outlives_connections() {
+            return None;
+        }
+        let over = self.deadline_unpaused + place.backend.paused_since(place.id, self.since);
+        (over > Instant::now()).then(|| over.max(Instant::now() + PAUSE_LOOK))
     }
 
     fn out_of_time(&mut self) {
@@ -221,8 +249,14 @@ impl Following {
 
     /// Sends a signal to the run. The guest's answer is not awaited: it may be the one that hangs, and the clock must not.
     fn signal(&self, place: &Place, number: i32, reason: EndReason) {
-        let (channel, run) = (place.channel.clone(), self.run);
-        tokio::spawn(async move { input::signal(&channel, run, number, reason).await });
+        let (place, run) = (place.clone(), self.run);
+        tokio::spawn(async move {
+            let sent = input::signal(&place.channel, run, number, reason).await;
+            if number == SIGKILL {
+                place.let_die().await?;
+            }
+            sent
+        });
     }
 }
 

@@ -157,3 +157,14 @@ pub(crate) async fn signal(channel: &Channel, run: RunId, number: i32, reason: E
         None => Err(Error::new(ErrorCode::SandboxLost, "the sandbox went away")),
     }
 }
+
+/// Tells the guest something that needs no words but the path, and waits until it has heard it.
+pub(crate) async fn tell(channel: &Channel, path: &str) -> Result<()> {
+    let (sending, opening) = channel.request(path).await?;
+    sending.end()?;
+    match opening.answer().await?.next().await? {
+        Some(frame) if frame.kind == FrameKind::Done => Ok(()),
+        Some(frame) => Err(unexpected(&frame)),
+        None => Err(Error::new(ErrorCode::SandboxLost, "the sandbox went away")),
+    }
+}

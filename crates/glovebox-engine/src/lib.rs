@@ -59,7 +59,7 @@ pub use files::{
 };
 pub use handles::{Canceller, TerminalHandle};
 pub use limits::{EngineLimits, WhenFull};
-pub use living::{EndedAt, NewSandbox, SandboxStatus};
+pub use living::{EndedAt, NewSandbox, Paused, SandboxStatus};
 pub use project_files::{ProjectFile, ProjectFiles};
 pub use projects::{ProjectRules, ProjectStatus, Projects};
 pub use request::{Capture, Event, FileContent, InputFile, RunRequest, Stdin, TerminalSize};

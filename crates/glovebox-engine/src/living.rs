@@ -13,6 +13,7 @@ use glovebox_core::{
     Created, EndReason, Error, ErrorCode, Lifetime, Living, Result, RunId, SandboxId, SandboxName, SandboxRecord,
     SandboxSpec, SandboxState, Usage, UsageNow,
 };
+use glovebox_proto::path;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
@@ -84,6 +85,15 @@ pub struct EndedAt {
     pub at: Timestamp,
 }
 
+/// A sandbox that was paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paused {
+    /// Its id.
+    pub sandbox: SandboxId,
+    /// Bytes of memory that were given back, if that was known soon.
+    pub reclaimed_bytes: Option<u64>,
+}
+
 impl Engine {
     /// Makes a sandbox that stays when this process is gone, until it is destroyed or its lifetime is over.
     pub async fn create_living(&self, new: NewSandbox) -> Result<Sandbox> {
@@ -120,13 +130,20 @@ impl Engine {
     /// Takes hold of a living sandbox by its id, the beginning of its id, or its name.
     pub async fn open(&self, text: &str) -> Result<Sandbox> {
         let record = Arc::new(self.registry().read(self.registry().find(text)?)?);
-        if self.backend().state(record.sandbox).await? == SandboxState::Paused {
-            let message = format!("the sandbox {} is paused", record.sandbox);
-            return Err(
-                Error::new(ErrorCode::WrongState, message).hint(format!("glovebox resume {text} lets it go on"))
-            );
+        match self.backend().state(record.sandbox).await? {
+            SandboxState::Paused => Err(paused(&record, text)),
+            SandboxState::Stopping => Err(stopping(&record)),
+            SandboxState::Creating => {
+                Err(Error::new(ErrorCode::WrongState, format!("the sandbox {} is being started", record.sandbox)))
+            }
+            _ => self.open_record(record).await,
         }
-        self.open_record(record).await
+    }
+
+    /// The same as [`Engine::open`] for one that may be paused: its runs can be listed, followed and ended, and none can be
+    /// started before it goes on.
+    pub async fn open_paused(&self, text: &str) -> Result<Sandbox> {
+        self.open_record(Arc::new(self.registry().read(self.registry().find(text)?)?)).await
     }
 
     /// What a living sandbox uses now, be it paused. To look is not to use it: its idle time goes on.
@@ -154,9 +171,7 @@ impl Engine {
     async fn hold_on(&self, record: &SandboxRecord) -> Result<(Arc<Guard>, Created)> {
         let id = record.sandbox;
         self.check_backend(record)?;
-        if let Some(ended) = self.registry().ended(id) {
-            return Err(gone(record, &ended));
-        }
+        self.check_not_ended(record)?;
         let created = self.backend().open(id, &self.with_storage(&record.spec)?.0).await?;
         Ok((Arc::new(Guard::living(self.backend().clone(), id, None)), created))
     }
@@ -164,7 +179,7 @@ impl Engine {
     /// All living sandboxes of the data folder, the oldest first.
     pub async fn sandboxes(&self) -> Result<Vec<SandboxStatus>> {
         let mut all = Vec::new();
-        for id in self.registry().ids() {
+        for id in self.registry().ids()? {
             match self.status_of(id).await {
                 Ok(status) => all.push(status),
                 // It went while the others were looked at.
@@ -185,6 +200,7 @@ impl Engine {
         let ended = self.registry().ended(id).map(|ended| EndedAt { reason: ended.reason, at: ended.at() });
         let state = match ended {
             Some(_) => SandboxState::Gone,
+            None if self.registry().is_doomed(id) => SandboxState::Destroying,
             None => self.backend().state(id).await?,
         };
         let lifetime = record.spec.living.as_ref().map(|living| living.lifetime).unwrap_or_default();
@@ -216,6 +232,11 @@ impl Engine {
         let (record, _hold) = self.take(text).await?;
         match self.backend().state(record.sandbox).await? {
             SandboxState::Stopped => self.bring_up(&record, &self.with_storage(&record.spec)?.0).await,
+            SandboxState::Paused => Err(paused(&record, text)),
+            SandboxState::Stopping => {
+                self.end_processes(&record).await?;
+                self.bring_up(&record, &self.with_storage(&record.spec)?.0).await
+            }
             _ => self.open_record(record).await,
         }
     }
@@ -230,12 +251,21 @@ impl Engine {
         self.bring_up(&record, &self.with_storage(&record.spec)?.0).await
     }
 
-    /// Freezes all processes of a sandbox.
-    pub async fn pause(&self, text: &str) -> Result<SandboxId> {
+    /// Freezes all processes of a sandbox, and gives back memory that they do not need for that. The time of its runs stands
+    /// still, and so does its idle time; its maximum age does not.
+    pub async fn pause(&self, text: &str) -> Result<Paused> {
         let (record, _hold) = self.take(text).await?;
         let sandbox = self.open_record(record).await?;
-        self.backend().pause(sandbox.id()).await?;
-        Ok(sandbox.id())
+        // The guest goes first: what it has begun to start would be frozen halfway.
+        sandbox.tell_paused(path::PAUSE).await?;
+        match self.backend().pause(sandbox.id()).await {
+            Ok(reclaimed_bytes) => Ok(Paused { sandbox: sandbox.id(), reclaimed_bytes }),
+            Err(error) => {
+                // The first failure is the one that explains.
+                let _ = sandbox.tell_paused(path::RESUME).await;
+                Err(error)
+            }
+        }
     }
 
     /// Lets the processes of a paused sandbox go on.
@@ -243,16 +273,24 @@ impl Engine {
         let (record, _hold) = self.take(text).await?;
         let sandbox = self.open_record(record).await?;
         self.backend().resume(sandbox.id()).await?;
+        sandbox.tell_paused(path::RESUME).await?;
         Ok(sandbox.id())
     }
 
-    /// Ends a sandbox and removes all of it.
+    /// Ends a sandbox and removes all of it. Where the kernel does not let one of its processes end, the error says so, and
+    /// the rest is removed by whoever comes next once that process has ended: [`Engine::create_living`],
+    /// [`Engine::collect_sandboxes`], or this again.
     pub async fn destroy(&self, text: &str) -> Result<SandboxId> {
         let id = self.registry().find(text)?;
         let _hold = self.hold(id).await?;
         let record = self.registry().read(id)?;
         self.check_backend(&record)?;
-        self.end_processes(&record).await?;
+        if let Err(error) = self.end_processes(&record).await {
+            if error.code == ErrorCode::StillEnding {
+                self.registry().doom(id)?;
+            }
+            return Err(error);
+        }
         // From here on it is no sandbox any more; what is cut short below is finished by the next start.
         self.registry().forget(id)?;
         self.backend().remove_store(&self.registry().store(id)).await?;
@@ -270,6 +308,12 @@ impl Engine {
                 removed.push(format!("what was left of {id}"));
             }
         }
+        for id in self.registry().ids().unwrap_or_default().into_iter().filter(|id| self.registry().is_doomed(*id)) {
+            let is_over = self.backend().state(id).await.is_ok_and(|state| state == SandboxState::Stopped);
+            if is_over && self.destroy(&id.to_string()).await.is_ok() {
+                removed.push(format!("what was left of {id}"));
+            }
+        }
         for left in left_of_storage(self.data_dir()) {
             if self.backend().remove_store(&left).await.is_ok() {
                 removed.push("what was left of a volume or a project".to_owned());
@@ -282,7 +326,7 @@ impl Engine {
     /// ended by themselves more than a week ago. Says what it was.
     pub async fn collect_sandboxes(&self) -> Vec<String> {
         let mut removed = self.remove_abandoned().await;
-        for id in self.registry().ids() {
+        for id in self.registry().ids().unwrap_or_default() {
             let is_old = |ended: &Ended| Timestamp::now().duration_since(ended.at()) > NOTED_FOR;
             if self.registry().ended(id).is_some_and(|ended| is_old(&ended))
                 && self.destroy(&id.to_string()).await.is_ok()
@@ -298,7 +342,11 @@ impl Engine {
         let registry = Registry::below(data_dir);
         !registry.abandoned().is_empty()
             || !left_of_storage(data_dir).is_empty()
-            || registry.ids().into_iter().any(|id| registry.ended(id).is_some())
+            || registry
+                .ids()
+                .unwrap_or_default()
+                .into_iter()
+                .any(|id| registry.ended(id).is_some() || registry.is_doomed(id))
     }
 
     /// Reads what a sandbox is, under its lock.
@@ -307,10 +355,22 @@ impl Engine {
         let hold = self.hold(id).await?;
         let record = self.registry().read(id)?;
         self.check_backend(&record)?;
-        if let Some(ended) = self.registry().ended(id) {
-            return Err(gone(&record, &ended));
-        }
+        self.check_not_ended(&record)?;
         Ok((Arc::new(record), hold))
+    }
+
+    /// An error for a sandbox that ended by itself, or is about to be gone.
+    fn check_not_ended(&self, record: &SandboxRecord) -> Result<()> {
+        let id = record.sandbox;
+        match self.registry().ended(id) {
+            Some(ended) => Err(gone(record, &ended)),
+            None if self.registry().is_doomed(id) => {
+                let message =
+                    format!("the sandbox {id} was destroyed, and is gone when the last of its processes ends");
+                Err(Error::new(ErrorCode::WrongState, message).hint("make another one"))
+            }
+            None => Ok(()),
+        }
     }
 
     async fn hold(&self, id: SandboxId) -> Result<Hold> {
@@ -369,6 +429,19 @@ impl Engine {
     pub(crate) fn registry(&self) -> Registry {
         Registry::below(self.data_dir())
     }
+}
+
+/// The error for what a paused sandbox cannot do.
+fn paused(record: &SandboxRecord, text: &str) -> Error {
+    let message = format!("the sandbox {} is paused", record.sandbox);
+    Error::new(ErrorCode::WrongState, message).hint(format!("glovebox resume {text} lets it go on"))
+}
+
+/// The error for what a sandbox cannot do that was killed and has not ended.
+fn stopping(record: &SandboxRecord) -> Error {
+    let id = record.sandbox;
+    Error::new(ErrorCode::WrongState, format!("the sandbox {id} is being stopped"))
+        .hint(format!("glovebox start {id} starts it again, with its files"))
 }
 
 /// The error for a sandbox that ended by itself.

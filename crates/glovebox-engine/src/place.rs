@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use glovebox_core::{Backend, Created, SandboxId};
+use glovebox_core::{Backend, Created, Result, SandboxId, SandboxState};
 
 use crate::{channel::Channel, engine::Guard};
 
@@ -14,6 +14,16 @@ pub(crate) struct Place {
     pub(crate) created: Arc<Created>,
     pub(crate) disk: u64,
     pub(crate) backend: Arc<dyn Backend>,
+}
+
+impl Place {
+    /// Lets those processes end that were killed, where the sandbox is one that may be paused.
+    pub(crate) async fn let_die(&self) -> Result<()> {
+        if self.channel.outlives_connections() && self.backend.state(self.id).await? == SandboxState::Paused {
+            return self.backend.let_die(self.id).await;
+        }
+        Ok(())
+    }
 }
 
 /// What happens to the sandbox when the run is over.

@@ -1,7 +1,8 @@
 //! The living sandboxes of a data folder: what each is, under which name, and who is changing it.
 //!
 //! `DATA/sandboxes/ID/` holds `sandbox.json`, which is written once and whole; `files/`, the store; `lock`, held by whoever
-//! makes, starts, stops or removes the sandbox; and `ended.json`, when it ended by itself. A folder without `sandbox.json`
+//! makes, starts, stops or removes the sandbox; `ended.json`, when it ended by itself; and `doomed`, when it was destroyed
+//! and a process of it could not end. A folder without `sandbox.json`
 //! whose lock is free was left by somebody who died while making it. `DATA/sandboxes/names/NAME` holds the id of the sandbox
 //! with that name.
 
@@ -14,7 +15,10 @@ use std::{
 
 use glovebox_core::{EndReason, Error, ErrorCode, Result, SandboxId, SandboxName, SandboxRecord};
 use jiff::Timestamp;
-use rustix::fs::{FlockOperation, flock};
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
 use serde::Deserialize;
 
 /// Looks at and changes the sandboxes of one data folder.
@@ -59,14 +63,17 @@ impl Registry {
 
     /// Makes the folder of a new sandbox.
     pub(crate) fn begin(&self, id: SandboxId, name: Option<&SandboxName>) -> Result<Hold> {
-        make_folder(&self.folder.join("names")).map_err(failed)?;
-        make_folder(&self.place(id)).map_err(failed)?;
-        let hold = self.hold(id)?;
-        self.make_store(id)?;
-        if let Some(name) = name {
-            self.take_name(name, id).inspect_err(|_| drop(self.remove(id, None)))?;
-        }
-        Ok(hold)
+        let begun = || {
+            make_folder(&self.folder.join("names")).map_err(failed)?;
+            make_folder(&self.place(id)).map_err(failed)?;
+            let hold = self.hold(id)?;
+            self.make_store(id)?;
+            if let Some(name) = name {
+                self.take_name(name, id)?;
+            }
+            Ok(hold)
+        };
+        begun().inspect_err(|_| drop(self.remove(id, None)))
     }
 
     /// Makes an empty folder for the files of a sandbox.
@@ -125,14 +132,21 @@ impl Registry {
     }
 
     /// The ids of all sandboxes, the oldest first.
-    pub(crate) fn ids(&self) -> Vec<SandboxId> {
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let mut ids: Vec<SandboxId> = entries
-            .filter(|entry| entry.path().join("sandbox.json").exists())
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .collect();
+    pub(crate) fn ids(&self) -> Result<Vec<SandboxId>> {
+        let mut ids = self.folders()?;
+        ids.retain(|id| self.place(*id).join("sandbox.json").exists());
         ids.sort();
-        ids
+        Ok(ids)
+    }
+
+    /// The ids of all that has a folder.
+    fn folders(&self) -> Result<Vec<SandboxId>> {
+        let entries = match fs::read_dir(&self.folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failed(error)),
+        };
+        Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
     }
 
     /// The sandbox that a name, an id, or the beginning of an id stands for.
@@ -141,13 +155,13 @@ impl Registry {
             return self.place(id).join("sandbox.json").exists().then_some(id).ok_or_else(|| not_found(text));
         }
         if let Ok(name) = SandboxName::parse(text)
-            && let Some(id) = self.named(&name)
+            && let Some(id) = self.named(&name)?
         {
             return Ok(id);
         }
         let wanted = text.strip_prefix("sb_").unwrap_or(text).to_ascii_uppercase();
         let fits = |id: &SandboxId| id.to_string()[3..].starts_with(&wanted) && wanted.len() >= 4;
-        let mut found = self.ids().into_iter().filter(fits);
+        let mut found = self.ids()?.into_iter().filter(fits);
         match (found.next(), found.next()) {
             (Some(id), None) => Ok(id),
             (Some(_), Some(_)) => {
@@ -158,26 +172,43 @@ impl Registry {
         }
     }
 
-    fn named(&self, name: &SandboxName) -> Option<SandboxId> {
-        let id = fs::read_to_string(self.folder.join("names").join(name.as_str())).ok()?.parse().ok()?;
-        self.place(id).join("sandbox.json").exists().then_some(id)
+    fn named(&self, name: &SandboxName) -> Result<Option<SandboxId>> {
+        let owner = self.owner_of(&self.folder.join("names").join(name.as_str()))?;
+        Ok(owner.filter(|id| self.place(*id).join("sandbox.json").exists()))
+    }
+
+    /// The sandbox that the file of a name names.
+    fn owner_of(&self, path: &Path) -> Result<Option<SandboxId>> {
+        match fs::read_to_string(path) {
+            Ok(text) => Ok(text.parse().ok()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
     }
 
     fn take_name(&self, name: &SandboxName, id: SandboxId) -> Result<()> {
         let path = self.folder.join("names").join(name.as_str());
+        // It gets its place when it is whole: one that is empty would be nobody's.
+        let new = self.place(id).join("name.new");
+        let mut file =
+            fs::File::options().create(true).truncate(true).write(true).mode(0o600).open(&new).map_err(failed)?;
+        file.write_all(id.to_string().as_bytes()).map_err(failed)?;
         for _ in 0..2 {
-            match fs::File::options().create_new(true).write(true).mode(0o600).open(&path) {
-                Ok(mut file) => return file.write_all(id.to_string().as_bytes()).map_err(failed),
+            match fs::hard_link(&new, &path) {
+                Ok(()) => return fs::remove_file(&new).map_err(failed),
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
                 Err(_) => {}
             }
-            let owner = fs::read_to_string(&path).ok().and_then(|text| text.parse::<SandboxId>().ok());
+            let owner = self.owner_of(&path)?;
             if owner.is_some_and(|owner| !self.is_abandoned(owner)) {
                 return Err(Error::new(ErrorCode::NameTaken, format!("another sandbox has the name {name}"))
                     .hint(format!("glovebox destroy {name} removes it")));
             }
-            // Whoever had it died before it had a sandbox.
-            fs::remove_file(&path).map_err(failed)?;
+            // Whoever had it died before it had a sandbox, or has just gone.
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+                _ => {}
+            }
         }
         Err(Error::new(ErrorCode::NameTaken, format!("somebody else is taking the name {name}")))
     }
@@ -189,15 +220,25 @@ impl Registry {
         }
         match fs::File::options().write(true).open(self.place(id).join("lock")) {
             Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok(),
-            Err(_) => true,
+            // One that cannot be looked at, for want of a descriptor perhaps, may be somebody's.
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
         }
     }
 
     /// The sandboxes whose making or removing was cut short.
     pub(crate) fn abandoned(&self) -> Vec<SandboxId> {
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        ids.filter(|id| self.is_abandoned(*id)).collect()
+        // What cannot be looked at now is found by the next one who looks.
+        self.folders().unwrap_or_default().into_iter().filter(|id| self.is_abandoned(*id)).collect()
+    }
+
+    /// Says that a sandbox is to be removed as soon as its processes have ended.
+    pub(crate) fn doom(&self, id: SandboxId) -> Result<()> {
+        fs::File::create(self.place(id).join("doomed")).map(drop).map_err(failed)
+    }
+
+    /// Whether a sandbox is to be removed as soon as its processes have ended.
+    pub(crate) fn is_doomed(&self, id: SandboxId) -> bool {
+        self.place(id).join("doomed").exists()
     }
 
     /// Says that a sandbox is no more, before its files go.
@@ -219,7 +260,7 @@ impl Registry {
         }
         let place = self.place(id);
         let _ = fs::remove_dir(self.store(id));
-        for file in ["ended.json", "sandbox.json.new", "lock"] {
+        for file in ["ended.json", "doomed", "name.new", "sandbox.json.new", "lock"] {
             let _ = fs::remove_file(place.join(file));
         }
         match fs::remove_dir(place) {
@@ -239,7 +280,14 @@ fn not_found(text: &str) -> Error {
 }
 
 fn failed(error: io::Error) -> Error {
-    Error::new(ErrorCode::HostIo, "the folder of sandboxes cannot be used").because(error)
+    if Errno::from_io_error(&error).is_some_and(|errno| [Errno::MFILE, Errno::NFILE].contains(&errno)) {
+        return Error::new(ErrorCode::TooMany, "as many files are open as may be")
+            .because(error)
+            .hint("ulimit -n tells how many that are, and raises it; or do less at one time");
+    }
+    let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    let failed = Error::new(ErrorCode::HostIo, "the folder of sandboxes cannot be used").because(error);
+    if full { failed.hint("make room on the disk of the data folder, or use another --data-dir") } else { failed }
 }
 
 #[cfg(test)]
@@ -292,7 +340,7 @@ mod tests {
         let id = made(&registry, Some("box"));
         let name = SandboxName::parse("box").unwrap();
         assert_eq!(registry.begin(SandboxId::new(), Some(&name)).unwrap_err().code, ErrorCode::NameTaken);
-        assert_eq!(registry.ids(), [id]);
+        assert_eq!(registry.ids().unwrap(), [id]);
         registry.remove(id, Some(&name)).unwrap();
         made(&registry, Some("box"));
     }
@@ -306,7 +354,7 @@ mod tests {
         assert_eq!(registry.begin(SandboxId::new(), Some(&name)).unwrap_err().code, ErrorCode::NameTaken);
         drop(hold);
         assert_eq!(registry.abandoned(), [id]);
-        assert!(registry.ids().is_empty());
+        assert!(registry.ids().unwrap().is_empty());
         made(&registry, Some("box"));
     }
 }

@@ -255,6 +255,8 @@ impl Driver {
             _ if self.command.lasted > Duration::ZERO => self.command.lasted.min(self.started.elapsed()),
             _ => self.started.elapsed(),
         };
+        // What ended the run is known although its processes did not end with it.
+        let unended = followed.as_ref().err().filter(|error| error.code == ErrorCode::StillEnding).map(Warning::from);
         let (place, run) = (self.place.clone(), self.entry.run);
         let collecting = async {
             match followed {
@@ -263,7 +265,9 @@ impl Driver {
                 }
                 Ok(()) => Ok(self.collect_in_time(&mut caller).await),
                 // The program's fate when its sandbox goes away is an outcome; a guest that breaks the rules is an error.
-                Err(error) if error.code == ErrorCode::SandboxLost => Ok(Collected::default()),
+                Err(error) if [ErrorCode::SandboxLost, ErrorCode::StillEnding].contains(&error.code) => {
+                    Ok(Collected::default())
+                }
                 Err(error) => Err(error),
             }
         };
@@ -292,6 +296,7 @@ impl Driver {
             };
             // Where there is no result, the entry has been dropped, and the run is lost.
             let Finished { mut result, changes, entry } = self.finish(duration, evidence, collected);
+            result.warnings.extend(unended);
             entry.finish(&mut result, &changes).await;
             Ok(result)
         };
@@ -301,8 +306,13 @@ impl Driver {
                 None => Ok(()),
             }
         };
-        let (result, gone) = tokio::join!(recorded, gone);
-        gone.and(result)
+        let (mut result, gone) = tokio::join!(recorded, gone);
+        match (gone, &mut result) {
+            // How the program ended is known, and that is what was asked for.
+            (Err(e), Ok(result)) if e.code == ErrorCode::StillEnding => result.warnings.push(Warning::from(&e)),
+            (gone, _) => gone?,
+        }
+        result
     }
 
     /// A program that does not start is an error, and no run. But when it was compiled before, something has run: the ledger

@@ -68,7 +68,7 @@ impl Engine {
 
     fn living_records(&self) -> Result<Vec<SandboxRecord>> {
         let registry = self.registry();
-        let living = registry.ids().into_iter().filter(|id| registry.ended(*id).is_none());
+        let living = registry.ids()?.into_iter().filter(|id| registry.ended(*id).is_none());
         present(living.map(|id| registry.read(id)), ErrorCode::SandboxNotFound)
     }
 

@@ -103,6 +103,12 @@ impl Leaves {
         tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_default()
     }
 
+    /// Takes back a spare that was not needed.
+    pub(crate) fn give_back(&self, spare: Spare) {
+        *self.spare.borrow_mut() = Some(spare);
+        self.changed.notify_waiters();
+    }
+
     /// Tells the keeper something. One that is gone is told nothing.
     pub(crate) async fn tell(&self, word: LeafWord) {
         let keeper = self.keeper.borrow().clone();

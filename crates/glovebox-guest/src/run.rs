@@ -62,10 +62,23 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
     let mut request: StartRun = first.read().map_err(io::Error::other)?;
     let note = std::mem::take(&mut request.note);
     guest.ground.adapt(&mut request);
-    let (ends, command_ends) = make_ends(&request)?;
+    let (ends, command_ends) = match make_ends(&request) {
+        Ok(ends) => ends,
+        Err(error) => {
+            let failed = StartFailed { step: "pipes".into(), errno: error.raw_os_error().unwrap_or(libc::EIO) };
+            stream::send(&mut out, Frame::message(FrameKind::StartFailed, &failed)).await?;
+            return stream::end(&mut out);
+        }
+    };
     let spare = guest.leaves.take().await;
     let leaf = spare.as_ref().map(|spare| spare.leaf().clone());
     let quiet = guest.killing.lock().await;
+    if *guest.paused.borrow() {
+        spare.into_iter().for_each(|spare| guest.leaves.give_back(spare));
+        let failed = StartFailed { step: "paused".into(), errno: libc::EAGAIN };
+        stream::send(&mut out, Frame::message(FrameKind::StartFailed, &failed)).await?;
+        return stream::end(&mut out);
+    }
     let beginning = Instant::now();
     let started = if guest.runs.is_under_way(&request.run) || note.len() > bound::NOTE {
         Ok(Err(StartFailed { step: "run".into(), errno: libc::EEXIST }))
@@ -222,12 +235,25 @@ async fn see_through(
 /// Ends a run when its time is over. The host does so earlier; this is for a run whose host is gone.
 async fn end_in_time(guest: &Guest, run: &Run, patience: Patience) -> std::convert::Infallible {
     if let Some(timeout) = patience.timeout {
-        tokio::time::sleep(timeout).await;
+        sleep_unpaused(guest, timeout).await;
         runs::send_signal(guest, run, libc::SIGTERM, EndReason::TimedOut).await;
-        tokio::time::sleep(patience.grace).await;
+        sleep_unpaused(guest, patience.grace).await;
         runs::send_signal(guest, run, libc::SIGKILL, EndReason::TimedOut).await;
     }
     std::future::pending().await
+}
+
+/// Waits for a time that does not pass while commands are frozen.
+async fn sleep_unpaused(guest: &Guest, time: Duration) {
+    let (mut left, mut paused) = (time, guest.paused.subscribe());
+    // The sender is the guest's own, so that it is there for as long as somebody waits.
+    while paused.wait_for(|paused| !paused).await.is_ok() {
+        let began = Instant::now();
+        tokio::select! {
+            () = tokio::time::sleep(left) => return,
+            _ = paused.wait_for(|paused| *paused) => left = left.saturating_sub(began.elapsed()),
+        }
+    }
 }
 
 /// Takes output until the command has ended, and what is left in its pipes then.

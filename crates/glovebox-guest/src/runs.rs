@@ -235,9 +235,11 @@ pub(crate) async fn send_signal(guest: &Guest, run: &Run, number: i32, reason: E
         None if guest.runs.count() <= 1 && !guest.leaves.are_there() => Target::Everything { zygote },
         None => Target::Command { main: run.pid, zygote },
     };
-    if number == libc::SIGKILL {
+    if number == libc::SIGKILL && !*guest.paused.borrow() {
         kill(target, members).await;
     } else {
+        // Who is frozen may die only when the host lets it.
+
         processes::signal(target, number, members);
     }
 }
@@ -256,6 +258,14 @@ async fn kill(target: Target<'_>, members: Members) {
         }
         tokio::task::yield_now().await;
     }
+}
+
+/// Notes that all commands are frozen, or go on.
+pub(crate) async fn pause(guest: &Guest, paused: bool, out: SendStream<Bytes>) -> io::Result<()> {
+    // A command that is being started is one before it is frozen, or none.
+    let _quiet = guest.killing.lock().await;
+    guest.paused.send_replace(paused);
+    answer(out, FrameKind::Done).await
 }
 
 async fn answer(mut out: SendStream<Bytes>, word: FrameKind) -> io::Result<()> {

@@ -17,7 +17,7 @@ use tokio::{
     io::unix::AsyncFd,
     net::{UnixListener, UnixStream},
     runtime::Runtime,
-    sync::{Mutex, Notify},
+    sync::{Mutex, Notify, watch},
     task::LocalSet,
 };
 
@@ -64,6 +64,8 @@ pub(crate) struct Guest {
     pub(crate) ground: Ground,
     pub(crate) runs: Runs,
     pub(crate) leaves: Leaves,
+    /// Whether the host says that all commands are frozen.
+    pub(crate) paused: watch::Sender<bool>,
     /// Held while processes are being killed, so that no command starts among them and no run is over before.
     pub(crate) killing: Mutex<()>,
     /// Requests so far, and the news of each: tells when there was nothing to do for a while.
@@ -110,6 +112,7 @@ async fn serve<W>(
         ground: sockets.ground,
         runs: Runs::default(),
         leaves: Leaves::default(),
+        paused: watch::Sender::new(false),
         killing: Mutex::new(()),
         requests: Cell::new(0),
         requested: Notify::new(),
@@ -191,6 +194,8 @@ async fn turn_away(stream: UnixStream) {
     if let Ok(mut connection) = greet(stream).await {
         connection.abrupt_shutdown(h2::Reason::ENHANCE_YOUR_CALM);
         let _ = tokio::time::timeout(crate::IDLE, connection.accept()).await;
+        // Whoever is just asking something would lose the word if the stream were closed on it.
+        tokio::time::sleep(crate::IDLE).await;
     }
 }
 
@@ -234,6 +239,7 @@ async fn answer(guest: Rc<Guest>, request: Request<RecvStream>, mut respond: Sen
     let (head, body) = request.into_parts();
     let status = match head.uri.path() {
         path::RUN | path::ATTACH | path::RUNS | path::SIGNAL | path::PUT | path::FETCH => StatusCode::OK,
+        path::PAUSE | path::RESUME => StatusCode::OK,
         path if files::serves(path) => StatusCode::OK,
         _ => StatusCode::NOT_FOUND,
     };
@@ -245,6 +251,8 @@ async fn answer(guest: Rc<Guest>, request: Request<RecvStream>, mut respond: Sen
         path::ATTACH => runs::attach(guest, body, stream).await,
         path::RUNS => runs::list(guest, stream).await,
         path::SIGNAL => runs::signal(guest, body, stream).await,
+        path::PAUSE => runs::pause(&guest, true, stream).await,
+        path::RESUME => runs::pause(&guest, false, stream).await,
         path::PUT => files::put(&guest.ground, body, stream).await,
         path::FETCH => files::fetch(&guest.ground, body, stream).await,
         path if files::serves(path) => files::serve(&guest.ground, path, body, stream).await,

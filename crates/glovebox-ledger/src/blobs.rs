@@ -24,7 +24,7 @@ use glovebox_core::{Error, ErrorCode, Result};
 use sha2::{Digest, Sha256};
 use zstd::stream::{read::Decoder, write::Encoder};
 
-use crate::{Sha256Hash, lock_file};
+use crate::{Sha256Hash, lock_file, store};
 
 /// Fast, and output of programs still shrinks to a quarter.
 const COMPRESSION: i32 = 1;
@@ -249,7 +249,8 @@ impl Read for BlobReader {
 }
 
 fn unavailable(what: &str, path: &Path, error: io::Error) -> Error {
-    Error::new(ErrorCode::LedgerUnavailable, format!("cannot {what} ({})", path.display())).because(error)
+    let failed = Error::new(ErrorCode::LedgerUnavailable, format!("cannot {what} ({})", path.display()));
+    store::because(failed, error)
 }
 
 #[cfg(test)]

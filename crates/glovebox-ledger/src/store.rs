@@ -23,10 +23,12 @@ const BUSY: Duration = Duration::from_secs(2);
 /// reads the whole log, which for runs one after the other is everybody; each run adds about 10 KiB to it.
 const LOG_BYTES: u64 = 200 * 1024;
 const SQLITE_BUSY: i32 = 5;
+/// What to do about a full disk.
+const MAKE_ROOM: &str = "make room on its disk, or use another --data-dir";
 
 /// Opens the file, and makes it first when it is not there.
 pub(crate) async fn open(file: &Path) -> Result<SqliteConnection> {
-    make_private(file).map_err(|error| unavailable(file).because(error))?;
+    make_private(file).map_err(|error| because(unavailable(file), error))?;
     let options = SqliteConnectOptions::new()
         .filename(file)
         .busy_timeout(BUSY)
@@ -133,9 +135,16 @@ pub(crate) fn failed(file: &Path, error: sqlx::Error) -> Error {
             because(damaged).hint("move it away, and a new one is made")
         }
         Some(SQLITE_BUSY) => because(unavailable(file)).hint("another program holds it; end that program, or wait"),
-        Some(FULL) => because(unavailable(file)).hint("make room on its disk, or use another --data-dir"),
+        Some(FULL) => because(unavailable(file)).hint(MAKE_ROOM),
         _ => because(unavailable(file)),
     }
+}
+
+/// An error with its cause, and what to do where that is a full disk.
+pub(crate) fn because(error: Error, cause: io::Error) -> Error {
+    let full = matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    let error = error.because(cause);
+    if full { error.hint(MAKE_ROOM) } else { error }
 }
 
 pub(crate) fn unavailable(file: &Path) -> Error {

@@ -1,5 +1,6 @@
 //! The face of the native backend.
 
+mod ending;
 mod evidence;
 mod features;
 mod living;
@@ -14,6 +15,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -21,11 +23,12 @@ use glovebox_core::{
     Backend, ChangeRecord, ContentKeeper, Created, Error, ErrorCode, Evidence, Features, Found, GivenFile, GuestStream,
     Isolation, Layer, LimitKind, LimitsInForce, Result, RunId, SandboxId, SandboxSpec, SandboxState, Tier, UsageNow,
 };
+use jiff::Timestamp;
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::net::UnixStream;
 
 use crate::{
-    answers::{Answers, another_question, answer, no_launcher},
+    answers::{Answers, another_question, answer, no_launcher, or_too_many},
     cgroup::{Cgroups, HeldByGroups},
     changes::{self, Layers, Written},
     host_facts, launcher,
@@ -80,6 +83,8 @@ struct Held {
     created: Option<Created>,
     /// Where the launcher tells of the end, once it was asked for.
     ending: Option<Answers>,
+    /// The name of its groups, once its end was asked for.
+    group: Option<String>,
 }
 
 /// What this process holds of a sandbox that is made.
@@ -174,11 +179,22 @@ impl NativeBackend {
         send_order(&launcher.control, order, further)
     }
 
-    /// Sends an order to whoever keeps a sandbox.
-    fn order_keeper(&self, id: SandboxId, order: &Order) -> Result<OwnedFd> {
-        match self.held().get(&id).and_then(|held| held.keeper.as_ref()) {
-            Some(keeper) => send_order(keeper, order, None),
-            None => self.order(order, None),
+    /// Sends an order to whoever keeps a sandbox, also when that is somebody else by now.
+    async fn order_keeper(&self, id: SandboxId, order: &Order) -> Result<OwnedFd> {
+        let (sent, folder) = match self.held().get(&id) {
+            Some(Held { keeper: Some(keeper), living, .. }) => (send_order(keeper, order, None), living.clone()),
+            _ => (self.order(order, None), None),
+        };
+        match (sent, folder) {
+            (Err(error), Some(folder)) if error.code == ErrorCode::SandboxLost => {
+                let (keeper, _) = self.ask_keeper(&folder).await?;
+                let sent = keeper.as_ref().map(|keeper| send_order(keeper, order, None));
+                if let Some(held) = self.held().get_mut(&id) {
+                    held.keeper = keeper;
+                }
+                sent.unwrap_or(Err(error))
+            }
+            (sent, _) => sent,
         }
     }
 }
@@ -247,6 +263,7 @@ impl Backend for NativeBackend {
             made: None,
             created: None,
             ending: None,
+            group: None,
         };
         self.held().insert(id, held);
         Ok(())
@@ -255,7 +272,7 @@ impl Backend for NativeBackend {
     async fn connect(&self, id: SandboxId) -> Result<GuestStream> {
         let channel = match self.held().get_mut(&id).ok_or_else(|| gone(id))? {
             Held { living: Some(folder), .. } => {
-                folder.touch().and_then(|()| folder.connect(Door::Channel)).map_err(|e| gone(id).because(e))?
+                folder.touch().and_then(|()| folder.connect(Door::Channel)).map_err(|e| or_too_many(gone(id), e))?
             }
             held => held.channel.take().ok_or_else(|| gone(id))?,
         };
@@ -306,7 +323,7 @@ impl Backend for NativeBackend {
         // Only the keeper knows which group is that of a run; and where no group counts, the launcher's watch does.
         let asked = match &groups {
             Some(_) if !living || run.is_none() => None,
-            _ => Some(answer(self.order_keeper(id, &Order::Count { id, run })?).await),
+            _ => Some(answer(self.order_keeper(id, &Order::Count { id, run }).await?).await),
         };
         let counted = match (asked, groups) {
             (Some(Ok((Answer::Counted(counted), _))), _) => counted,
@@ -318,7 +335,7 @@ impl Backend for NativeBackend {
     }
 
     async fn usage(&self, id: SandboxId) -> Result<UsageNow> {
-        match answer(self.order_keeper(id, &Order::Usage { id })?).await? {
+        match answer(self.order_keeper(id, &Order::Usage { id }).await?).await? {
             (Answer::Usage(usage), _) => Ok(usage),
             _ => Err(gone(id)),
         }
@@ -376,13 +393,16 @@ impl Backend for NativeBackend {
         let (made, living) =
             self.held().get_mut(&id).map_or((None, false), |held| (held.made.take(), held.living.is_some()));
         let seen = made.as_ref().and_then(|made| made.look().ok());
+        if let (Some(made), Some(held)) = (&made, self.held().get_mut(&id)) {
+            held.group = Some(made.group.clone());
+        }
         if let Some(made) = made.filter(|made| !living && made.tier == Tier::Namespaces) {
             // The launcher does it too; but the sooner the kernel knows, the sooner all is over. A keeper that sees its
             // guest end by itself goes, and would not hear the order; and without namespaces a guest that has ended can no
             // longer be asked what was used.
             let _ = pidfd_send_signal(&made.guest, Signal::KILL);
         }
-        let answers = Answers::on(self.order_keeper(id, &Order::Destroy { id })?)?;
+        let answers = Answers::on(self.order_keeper(id, &Order::Destroy { id }).await?)?;
         match answers.next().await? {
             (Answer::Counted(counted), _) => {
                 if let Some(held) = self.held().get_mut(&id) {
@@ -403,9 +423,9 @@ impl Backend for NativeBackend {
         // Its keeper is held on to until it has told of the end.
         let held = self.held().remove(&id);
         let Some(answers) = held.as_ref().and_then(|held| held.ending.as_ref()) else { return Ok(()) };
-        match answers.next().await? {
-            (Answer::Destroyed, _) => Ok(()),
-            (Answer::Failed(failure), _) => Err(failure.into_error()),
+        match self.hear_of_end(id, answers, held.as_ref().and_then(|held| held.group.as_deref())).await? {
+            Answer::Destroyed => Ok(()),
+            Answer::Failed(failure) => Err(failure.into_error()),
             _ => Err(another_question()),
         }
     }
@@ -435,12 +455,20 @@ impl Backend for NativeBackend {
         }
     }
 
-    async fn pause(&self, id: SandboxId) -> Result<()> {
+    async fn pause(&self, id: SandboxId) -> Result<Option<u64>> {
         self.freeze(id, true).await
     }
 
+    fn paused_since(&self, id: SandboxId, since: Timestamp) -> Duration {
+        self.look_at_pauses(id, since)
+    }
+
+    async fn let_die(&self, id: SandboxId) -> Result<()> {
+        self.let_killed_die(id).await
+    }
+
     async fn resume(&self, id: SandboxId) -> Result<()> {
-        self.freeze(id, false).await
+        self.freeze(id, false).await.map(drop)
     }
 
     async fn remove_store(&self, store: &Path) -> Result<()> {
@@ -457,7 +485,7 @@ fn unavailable(message: &str) -> Error {
 }
 
 fn host_io(error: io::Error) -> Error {
-    Error::new(ErrorCode::HostIo, "an operation on the host failed").because(error)
+    or_too_many(Error::new(ErrorCode::HostIo, "an operation on the host failed"), error)
 }
 
 fn gone(id: SandboxId) -> Error {

@@ -11,6 +11,7 @@
 //! rights, so a process inside needs none.
 
 mod evidence;
+mod freezing;
 mod leaves;
 mod limits;
 
@@ -290,49 +291,6 @@ impl Groups {
         Ok(())
     }
 
-    /// Freezes all processes of the commands' side, or lets them go on, and waits until the kernel has done it.
-    pub(crate) fn freeze(&self, frozen: bool) -> io::Result<()> {
-        let hierarchy = self.freezer().ok_or_else(|| io::Error::from(rustix::io::Errno::OPNOTSUPP))?;
-        let group = self.path(hierarchy, Side::Run);
-        match hierarchy.version {
-            Version::One => fs::write(group.join("freezer.state"), if frozen { "FROZEN" } else { "THAWED" })?,
-            Version::Two => fs::write(group.join("cgroup.freeze"), if frozen { "1" } else { "0" })?,
-        }
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while self.is_frozen() != frozen {
-            if Instant::now() > deadline {
-                return Err(rustix::io::Errno::TIMEDOUT.into());
-            }
-            std::thread::yield_now();
-        }
-        Ok(())
-    }
-
-    /// Lets all processes go on, without waiting for it.
-    pub(crate) fn thaw(&self) {
-        let Some(hierarchy) = self.freezer() else { return };
-        let group = self.path(hierarchy, Side::Run);
-        let _ = match hierarchy.version {
-            Version::One => fs::write(group.join("freezer.state"), "THAWED"),
-            Version::Two => fs::write(group.join("cgroup.freeze"), "0"),
-        };
-    }
-
-    /// Whether the commands' side is frozen.
-    pub(crate) fn is_frozen(&self) -> bool {
-        let Some(hierarchy) = self.freezer() else { return false };
-        let group = self.path(hierarchy, Side::Run);
-        match hierarchy.version {
-            Version::One => sys::read_small(group.join("freezer.state")).is_ok_and(|text| text.trim() == "FROZEN"),
-            Version::Two => sys::read_small(group.join("cgroup.events"))
-                .is_ok_and(|text| text.lines().any(|line| line == "frozen 1")),
-        }
-    }
-
-    fn freezer(&self) -> Option<&Hierarchy> {
-        self.hierarchies.iter().find(|hierarchy| hierarchy.can_freeze())
-    }
-
     /// Whether they are those of a living sandbox, and may have leaves.
     fn is_living(&self) -> bool {
         self.name.split('.').next() == Some(GROUP_OWNER)
@@ -379,11 +337,12 @@ impl Groups {
     /// whether it did.
     pub(crate) fn remove_when_empty(&self) -> bool {
         let deadline = Instant::now() + Duration::from_secs(5);
+        let mut tries = 0;
         while !self.remove() {
             if Instant::now() > deadline {
                 return false;
             }
-            std::thread::yield_now();
+            rest_after(&mut tries);
         }
         true
     }
@@ -427,6 +386,15 @@ impl Groups {
         let hierarchy = self.hierarchies.iter().find(|h| h.controllers.contains(&controller))?;
         let name = if hierarchy.version == Version::One { one } else { two };
         Some(self.path(hierarchy, Side::Run).join(leaf).join(name))
+    }
+}
+
+/// Waits for the kernel, which needs a moment, or some time.
+fn rest_after(tries: &mut u32) {
+    *tries += 1;
+    match *tries {
+        ..200 => std::thread::yield_now(),
+        _ => std::thread::sleep(Duration::from_millis(1)),
     }
 }
 

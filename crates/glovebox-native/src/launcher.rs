@@ -67,7 +67,7 @@ const REPORT: u64 = 2;
 const DOOR: u64 = 3;
 const CLIENT: u64 = 4;
 const DISK: u64 = 5;
-const REMOVAL: u64 = 6;
+const CHORE: u64 = 6;
 const LEAVES: u64 = 7;
 const KIND_BITS: u64 = 3;
 const KIND: u64 = (1 << KIND_BITS) - 1;
@@ -93,8 +93,10 @@ struct Launcher {
     sandboxes: BTreeMap<u64, Live>,
     /// Who speaks with this launcher as the keeper of living sandboxes.
     clients: BTreeMap<u64, Client>,
-    /// Children that remove files, and who waits for them.
-    removals: BTreeMap<u64, (OwnedFd, OwnedFd)>,
+    /// Children that do what takes time, and who waits for them.
+    chores: BTreeMap<u64, (OwnedFd, OwnedFd)>,
+    /// A descriptor that is given up to turn somebody away.
+    reserve: Option<OwnedFd>,
     next: u64,
     /// Whether the caller is gone, and only living sandboxes are left to keep.
     only_keeps: bool,
@@ -159,7 +161,8 @@ fn prepare(control: &OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> Result<La
         garbage: true,
         sandboxes: BTreeMap::new(),
         clients: BTreeMap::new(),
-        removals: BTreeMap::new(),
+        chores: BTreeMap::new(),
+        reserve: None,
         next: 1,
         only_keeps: false,
         passed: None,
@@ -216,7 +219,7 @@ impl Launcher {
             REPORT => self.guest_reported(which),
             DOOR => self.let_in(which),
             DISK => self.disk_was_looked_at(which),
-            REMOVAL => self.removal_ended(which),
+            CHORE => self.chore_ended(which),
             LEAVES => self.hear_leaves(which),
             _ => self.hear_client(which),
         }
@@ -279,7 +282,11 @@ impl Launcher {
                 let Some(reply) = reply else { return };
                 self.remove_store(&store, reply);
             }
-            Order::Open { .. } | Order::Adopt { .. } | Order::WatchDisk { .. } | Order::Freeze { .. } => {
+            Order::Open { .. }
+            | Order::Adopt { .. }
+            | Order::WatchDisk { .. }
+            | Order::Freeze { .. }
+            | Order::LetDie { .. } => {
                 self.obey_for_living(order, reply);
             }
         }
@@ -385,6 +392,8 @@ impl Launcher {
             live.groups.remove_when_empty();
             if let Some(kept) = live.living {
                 kept.end();
+                self.reserve =
+                    self.reserve.take().filter(|_| self.sandboxes.values().any(|live| live.living.is_some()));
             }
             // The kernel takes its time to let go of files and mounts that nobody can reach any more.
             for reply in &live.ending {

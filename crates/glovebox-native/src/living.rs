@@ -2,7 +2,7 @@
 //!
 //! `RUNTIME/sandboxes/ID/` holds `channel`, the guest's socket; `leaves`, another of the guest's, where the keeper hands out
 //! groups for runs; `keeper`, the keeper's; `lock`, which the keeper holds
-//! while it lives; `live.json`, who the guest is; `used`, whose time of change is when the sandbox was last used. The folder is
+//! while it lives; `live.json`, who the guest is; `pauses`, when it was paused; `used`, whose time of change is when the sandbox was last used. The folder is
 //! closed to other users. All of it is made again when a sandbox starts, and none of it survives a reboot.
 //!
 //! A guest is known by its process id, the moment it started and the boot that it started in, so that no other process is
@@ -12,6 +12,7 @@ use std::{
     fs, io,
     os::fd::{AsRawFd, OwnedFd},
     path::PathBuf,
+    time::{Duration, SystemTime},
 };
 
 use glovebox_core::{Layer, SandboxId};
@@ -106,7 +107,8 @@ impl LivingFolder {
 
     /// Whether a keeper holds the lock.
     pub(crate) fn is_kept(&self) -> bool {
-        self.path.join("lock").exists() && matches!(self.take_lock(), Ok(None))
+        // One that cannot be looked at, for want of a descriptor perhaps, is not taken for free.
+        self.path.join("lock").exists() && !matches!(self.take_lock(), Ok(Some(_)))
     }
 
     /// Listens on a socket of this folder.
@@ -140,7 +142,7 @@ impl LivingFolder {
     }
 
     /// How long ago the sandbox was used.
-    pub(crate) fn unused_for(&self) -> io::Result<std::time::Duration> {
+    pub(crate) fn unused_for(&self) -> io::Result<Duration> {
         let used = fs::metadata(self.path.join("used"))?.modified()?;
         Ok(used.elapsed().unwrap_or_default())
     }
@@ -153,19 +155,31 @@ impl LivingFolder {
     }
 
     /// Who the guest is, if it was written down.
-    pub(crate) fn read(&self) -> Option<LiveRecord> {
-        serde_json::from_slice(&fs::read(self.path.join("live.json")).ok()?).ok()
+    fn read(&self) -> io::Result<Option<LiveRecord>> {
+        match fs::read(self.path.join("live.json")) {
+            Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+            Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
-    /// The guest of this boot that still lives, and what is known of it.
-    pub(crate) fn guest(&self) -> Option<(OwnedFd, LiveRecord)> {
-        let record = self.read()?;
-        Some((record.guest.open()?, record))
+    /// The guest of this boot that still lives, and what is known of it. An error, for want of a descriptor perhaps, is no
+    /// word on whether it lives.
+    pub(crate) fn guest(&self) -> io::Result<Option<(OwnedFd, LiveRecord)>> {
+        let Some(record) = self.read()? else { return Ok(None) };
+        Ok(record.guest.open()?.map(|guest| (guest, record)))
+    }
+
+    /// Whether it is known that no guest lives.
+    pub(crate) fn has_no_guest(&self) -> bool {
+        matches!(self.guest(), Ok(None))
     }
 
     /// Removes the folder. The lock goes last, so that nobody makes it anew while something is left.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        for name in ["live.json.new", "live.json", "channel", "keeper", "leaves", "used", "lock"] {
+        let files =
+            ["live.json.new", "live.json", "pauses.new", "pauses", "channel", "keeper", "leaves", "used", "lock"];
+        for name in files {
             match fs::remove_file(self.path.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -176,6 +190,58 @@ impl LivingFolder {
             _ => Ok(()),
         }
     }
+}
+
+/// Pauses that are remembered; longer ago than so many no run has begun that is still under way.
+const MOST_PAUSES: usize = 1000;
+
+/// A pause in milliseconds of the clock on the wall: from when, and until when, once it is over.
+type Pause = (i64, Option<i64>);
+
+impl LivingFolder {
+    /// Notes that a pause begins. One that has begun goes on.
+    pub(crate) fn pause_begins(&self) -> io::Result<()> {
+        let mut pauses = self.pauses();
+        if pauses.last().is_none_or(|(_, until)| until.is_some()) {
+            pauses.push((now_ms(), None));
+        }
+        self.write_pauses(&pauses[pauses.len().saturating_sub(MOST_PAUSES)..])
+    }
+
+    /// Notes that the pause is over, if there is one.
+    pub(crate) fn pause_ends(&self) -> io::Result<()> {
+        let mut pauses = self.pauses();
+        match pauses.last_mut() {
+            Some((_, until @ None)) => *until = Some(now_ms()),
+            _ => return Ok(()),
+        }
+        self.write_pauses(&pauses)
+    }
+
+    /// How long the sandbox was paused since a moment. A pause that was noted and is none, since whoever noted it died
+    /// before it was one, does not count.
+    pub(crate) fn paused_since(&self, since_ms: i64, is_paused: bool) -> Duration {
+        let lengths = self.pauses().into_iter().map(|(from, until)| {
+            let until = until.unwrap_or(if is_paused { now_ms() } else { from });
+            until.saturating_sub(from.max(since_ms)).max(0)
+        });
+        Duration::from_millis(lengths.sum::<i64>() as u64)
+    }
+
+    fn pauses(&self) -> Vec<Pause> {
+        fs::read(self.path.join("pauses")).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+    }
+
+    fn write_pauses(&self, pauses: &[Pause]) -> io::Result<()> {
+        let new = self.path.join("pauses.new");
+        fs::write(&new, serde_json::to_vec(pauses)?)?;
+        fs::rename(new, self.path.join("pauses"))
+    }
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> i64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
 }
 
 /// A process that cannot be mistaken for another.
@@ -191,16 +257,32 @@ impl Known {
     /// A process that lives.
     pub(crate) fn of(pid: Pid) -> io::Result<Self> {
         let pid = pid.as_raw_nonzero().get();
-        let started = started(pid).ok_or_else(|| io::Error::from(rustix::io::Errno::SRCH))?;
+        let started = started(pid)?.ok_or_else(|| io::Error::from(rustix::io::Errno::SRCH))?;
         Ok(Known { pid, started, boot: boot_id()? })
     }
 
     /// Opens the process, if it still lives.
-    pub(crate) fn open(&self) -> Option<OwnedFd> {
-        let process = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
+    pub(crate) fn open(&self) -> io::Result<Option<OwnedFd>> {
+        let Some(pid) = Pid::from_raw(self.pid) else { return Ok(None) };
+        let process = match pidfd_open(pid, PidfdFlags::empty()) {
+            Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL) => return Ok(None),
+            other => other?,
+        };
         // While the descriptor is open the id can mean nothing else, so what is looked at now is what was opened.
-        let same = started(self.pid) == Some(self.started) && boot_id().is_ok_and(|boot| boot == self.boot);
-        (same && !has_ended(&process)).then_some(process)
+        let same = started(self.pid)? == Some(self.started) && boot_id()? == self.boot;
+        Ok((same && !has_ended(&process)).then_some(process))
+    }
+}
+
+impl Known {
+    /// Whether the process, which has not ended, was killed: the kernel has begun to take it apart. A guest's end waits for
+    /// that of all processes of its sandbox.
+    pub(crate) fn is_ending(&self) -> bool {
+        const EXITING: u64 = 0x4;
+        let stat = sys::read_small(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        let fields: Vec<&str> = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ').collect()).unwrap_or_default();
+        let flags = fields.get(6).and_then(|flags| flags.parse::<u64>().ok()).unwrap_or(0);
+        flags & EXITING != 0 || fields.first() == Some(&"Z")
     }
 }
 
@@ -215,9 +297,13 @@ fn boot_id() -> io::Result<String> {
 }
 
 /// Field 22 of proc(5); the field after the name is the third.
-fn started(pid: i32) -> Option<u64> {
-    let stat = sys::read_small(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
+fn started(pid: i32) -> io::Result<Option<u64>> {
+    match sys::read_small(format!("/proc/{pid}/stat")) {
+        Ok(stat) => Ok(stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(19)?.parse().ok())),
+        // It ended just now.
+        Err(error) if [Some(libc::ENOENT), Some(libc::ESRCH)].contains(&error.raw_os_error()) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Who the guest of a living sandbox is, and all that another keeper needs to take over.
@@ -240,11 +326,11 @@ mod tests {
     #[test]
     fn a_process_is_known_again_and_no_other_is_taken_for_it() {
         let own = Known::of(rustix::process::getpid()).unwrap();
-        assert!(own.open().is_some());
+        assert!(own.open().unwrap().is_some());
         let other = Known { started: own.started + 1, ..own.clone() };
-        assert!(other.open().is_none());
+        assert!(other.open().unwrap().is_none());
         let before_the_boot = Known { boot: "another".into(), ..own };
-        assert!(before_the_boot.open().is_none());
+        assert!(before_the_boot.open().unwrap().is_none());
     }
 
     #[test]
@@ -252,6 +338,6 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let known = Known::of(Pid::from_raw(child.id() as i32).unwrap());
         child.wait().unwrap();
-        assert!(known.is_err() || known.unwrap().open().is_none());
+        assert!(known.is_err() || known.unwrap().open().unwrap().is_none());
     }
 }

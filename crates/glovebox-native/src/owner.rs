@@ -12,6 +12,7 @@ use std::{
         unix::fs::{DirBuilderExt, MetadataExt},
     },
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -79,6 +80,9 @@ impl RuntimeFolder {
 }
 
 const ENDING: &str = ".lock";
+
+/// How long the processes of a dead launcher may take to end.
+const LONGEST_END: Duration = Duration::from_secs(1);
 
 /// The lock of a living launcher.
 #[derive(Debug)]
@@ -156,7 +160,7 @@ pub(crate) struct FoundGroup {
 
 /// Whether a living sandbox is one: somebody keeps it, or its guest lives and waits for a keeper.
 pub(crate) fn is_alive(folder: &LivingFolder) -> bool {
-    folder.is_kept() || folder.guest().is_some()
+    folder.is_kept() || !folder.has_no_guest()
 }
 
 /// What a launcher has that looks at the groups of all: its own name, and the living sandboxes that it keeps. It must not
@@ -191,8 +195,10 @@ pub(crate) fn found_groups(folder: &RuntimeFolder, cgroups: &Cgroups, own: Own<'
 }
 
 fn lives(folder: &RuntimeFolder, owner: &str) -> bool {
-    let Ok(file) = rustix::fs::open(folder.lock(owner), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else {
-        return false;
+    let file = match rustix::fs::open(folder.lock(owner), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(file) => file,
+        // Only one that is not there is dead for sure; another may not be looked at for want of a descriptor.
+        Err(error) => return error != rustix::io::Errno::NOENT,
     };
     fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
 }
@@ -202,8 +208,8 @@ pub(crate) fn collect_garbage(folder: &RuntimeFolder, cgroups: &Cgroups, own: Ow
     let mut removed = Vec::new();
     for found in found_groups(folder, cgroups, own).into_iter().filter(|found| !found.owned) {
         let groups = cgroups.named_living(&found.name);
-        end_processes(&groups);
-        if groups.remove_when_empty() {
+        // Where a process cannot die, the next one who collects finds it again.
+        if end_processes(&groups) && groups.remove_when_empty() {
             removed.push(format!("groups of {}", found.id));
         }
     }
@@ -224,9 +230,9 @@ pub(crate) fn collect_garbage(folder: &RuntimeFolder, cgroups: &Cgroups, own: Ow
     }
     for dead in LivingFolder::all(folder).into_iter().filter(|found| !own.kept.contains(&found.id)) {
         // One that is being made has its keeper, and the lock is taken here so that nobody begins meanwhile.
-        if dead.guest().is_none()
+        if dead.has_no_guest()
             && let Ok(Some(_lock)) = dead.take_lock()
-            && dead.guest().is_none()
+            && dead.has_no_guest()
             && dead.remove().is_ok()
         {
             removed.push(format!("the folder of {}", dead.id));
@@ -236,29 +242,36 @@ pub(crate) fn collect_garbage(folder: &RuntimeFolder, cgroups: &Cgroups, own: Ow
 }
 
 /// Ends every process of a dead launcher's groups. A process is signalled only through a descriptor that was opened
-/// while the process was seen in the group both before and after, so that no recycled id is ever hit.
-fn end_processes(groups: &crate::cgroup::Groups) {
-    for side in [Side::Guest, Side::Run] {
-        for _ in 0..1000 {
-            let processes = groups.processes(side);
-            if processes.is_empty() {
-                break;
-            }
-            for pid in processes {
+/// while the process was seen in the group both before and after, so that no recycled id is ever hit. Says whether all ended
+/// in time: one that the kernel does not let die is not waited for.
+fn end_processes(groups: &crate::cgroup::Groups) -> bool {
+    let deadline = Instant::now() + LONGEST_END;
+    // Nobody who is frozen dies.
+    groups.thaw();
+    loop {
+        let mut left = Vec::new();
+        for side in [Side::Guest, Side::Run] {
+            for pid in groups.processes(side) {
                 let Some(process) = Pid::from_raw(pid) else { continue };
                 let Ok(descriptor) = pidfd_open(process, PidfdFlags::empty()) else { continue };
                 if groups.processes(side).contains(&pid) {
                     let _ = pidfd_send_signal(&descriptor, Signal::KILL);
-                    wait_for_end(&descriptor);
+                    left.push(descriptor);
                 }
             }
         }
+        let Some(one) = left.first() else { return true };
+        let patience = deadline.saturating_duration_since(Instant::now());
+        if patience.is_zero() {
+            return false;
+        }
+        wait_for_end(one, patience);
     }
 }
 
-/// Waits until a process is over, but not for ever: one that cannot die is left for the next collection.
-fn wait_for_end(descriptor: &OwnedFd) {
+/// Waits until a process is over, but not longer than so.
+fn wait_for_end(descriptor: &OwnedFd, patience: Duration) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let limit = Timespec { tv_sec: 2, tv_nsec: 0 };
+    let limit = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
     let _ = poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&limit));
 }

@@ -121,6 +121,10 @@ pub(crate) enum Order {
         id: SandboxId,
         frozen: bool,
     },
+    /// Lets those processes of a frozen sandbox end that were killed.
+    LetDie {
+        id: SandboxId,
+    },
     /// Removes the files of a living sandbox that has ended.
     RemoveStore {
         store: PathBuf,
@@ -154,6 +158,8 @@ pub(crate) enum Answer {
     Destroyed,
     /// It was done.
     Done,
+    /// So many bytes of memory were given back. Comes after `Done` where processes were frozen.
+    Reclaimed(u64),
     /// What a sandbox uses now.
     Usage(UsageNow),
     /// A limit that is watched was passed.
@@ -211,6 +217,12 @@ pub(crate) struct Failure {
     pub(crate) errno: i32,
 }
 
+/// The step of one that is asked for a sandbox which it does not keep, or no longer.
+pub(crate) const NOT_KEPT: &str = "find the sandbox";
+
+/// Steps that fail for want of room in the data folder.
+const FILLS_DISK: [&str; 4] = ["open the store", "fill the store", "give the folders their owners", "remove the files"];
+
 impl Failure {
     pub(crate) fn new(step: impl Into<String>, error: &io::Error) -> Self {
         Failure { step: step.into(), errno: error.raw_os_error().unwrap_or(0) }
@@ -226,6 +238,22 @@ impl Failure {
             )
             .because(reason)
             .hint(host_facts::hint_with_tier());
+        }
+        if [libc::ENOSPC, libc::EDQUOT].contains(&self.errno) && FILLS_DISK.contains(&self.step.as_str()) {
+            return Error::new(ErrorCode::HostIo, format!("the sandbox could not be made: {}", self.step))
+                .because(reason)
+                .hint("make room on the disk of the data folder, or use another --data-dir");
+        }
+        if self.step == NOT_KEPT {
+            return Error::new(ErrorCode::SandboxLost, "the sandbox went away");
+        }
+        if [libc::EMFILE, libc::ENFILE].contains(&self.errno) {
+            return Error::new(
+                ErrorCode::TooMany,
+                format!("the launcher has as many files open as it may: {}", self.step),
+            )
+            .because(reason)
+            .hint("ulimit -n tells how many that are, and raises it; or have fewer sandboxes at one time");
         }
         let code = if self.step.starts_with("mount ") { ErrorCode::InvalidMount } else { ErrorCode::SandboxSetup };
         let error = Error::new(code, format!("the sandbox could not be made: {}", self.step)).because(reason);

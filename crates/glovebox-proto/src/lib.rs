@@ -51,6 +51,10 @@ pub mod path {
     pub const WATCH: &str = "/files/watch";
     /// Sends a signal to a run. A stream of its own, because the run's may be full of input that nobody reads.
     pub const SIGNAL: &str = "/signal";
+    /// Says that all commands are about to be frozen: their clocks stand still, and no command is started.
+    pub const PAUSE: &str = "/pause";
+    /// Says that all commands go on.
+    pub const RESUME: &str = "/resume";
 }
 
 /// Bounds of the HTTP/2 connection.

@@ -52,6 +52,10 @@ pub enum Need {
     File(&'static str),
     /// The Rust toolchain of whoever tests.
     Rust,
+    /// A backend with living sandboxes, and the right to mount a disk for them.
+    Root,
+    /// The same, and a file system of fuse.
+    Fuse,
 }
 
 impl Need {
@@ -68,8 +72,21 @@ impl Need {
             Need::File(path) => Some(format!("the host has no {path}")),
             Need::Rust if rust_toolchain().is_some() => None,
             Need::Rust => Some("rustc with cargo beside it is not in PATH".to_owned()),
+            Need::Root | Need::Fuse if !features.living => Some("the backend does not declare living".to_owned()),
+            Need::Root | Need::Fuse if !rustix::process::geteuid().is_root() => Some("mounting needs root".to_owned()),
+            Need::Root | Need::Fuse if !root_is_shared() => {
+                Some("mounts made now do not reach the launcher".to_owned())
+            }
+            Need::Fuse if !Path::new("/dev/fuse").exists() => Some("the host has no /dev/fuse".to_owned()),
+            Need::Root | Need::Fuse => None,
         }
     }
+}
+
+/// Whether what is mounted by this process is seen by those who have a copy of its mounts.
+fn root_is_shared() -> bool {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    table.lines().any(|line| line.split(' ').nth(4) == Some("/") && line.contains(" shared:"))
 }
 
 /// Whether the folders that the image `host` shows hold a program.
@@ -116,6 +133,12 @@ macro_rules! condition {
     };
     (rust) => {
         crate::Case { needs: Some(crate::Need::Rust), ..crate::Case::ALWAYS }
+    };
+    (root) => {
+        crate::Case { needs: Some(crate::Need::Root), ..crate::Case::ALWAYS }
+    };
+    (fuse) => {
+        crate::Case { needs: Some(crate::Need::Fuse), ..crate::Case::ALWAYS }
     };
     (ends_in_background) => {
         crate::Case { ends_in_background: true, ..crate::Case::ALWAYS }

@@ -2,7 +2,7 @@
 
 use std::{
     os::unix::process::CommandExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, ExitCode},
     rc::Rc,
     time::Duration,
@@ -11,7 +11,8 @@ use std::{
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
 use glovebox_conformance::{
-    CALLER_MARK, NativeSubject, Options, Subject, UserKind, run_as, run_client, run_suite, run_without_namespaces, soak,
+    CALLER_MARK, NativeSubject, Options, Subject, UserKind, run_actor, run_as, run_client, run_suite,
+    run_without_namespaces, soak,
 };
 use glovebox_native::NativeBackend;
 
@@ -92,6 +93,30 @@ enum Soak {
         #[arg(long)]
         timeout_ms: u64,
     },
+    /// Works with living sandboxes as it is told on its standard input. For cases that kill it.
+    #[command(name = "actor", hide = true)]
+    Actor {
+        /// The data folder.
+        #[arg(long)]
+        data_dir: PathBuf,
+    },
+    /// Lists a folder with very many entries.
+    #[command(name = "soak-folder")]
+    Folder {
+        /// How many.
+        #[arg(long, default_value_t = 1_000_000)]
+        count: u64,
+    },
+    /// Leads living sandboxes through random lives by two processes, against a model.
+    #[command(name = "soak-states")]
+    States {
+        /// How long.
+        #[arg(long, default_value_t = 120)]
+        seconds: u64,
+        /// The seed of a life that is to be lived again.
+        #[arg(long)]
+        seed: Option<u64>,
+    },
     /// Ends the glovebox process at random moments of a short run, and looks for half a record.
     #[command(name = "soak-record")]
     Record {
@@ -103,6 +128,9 @@ enum Soak {
         glovebox: PathBuf,
     },
 }
+
+/// Starts a program with mounts of its own.
+const UNSHARE: &str = "/usr/bin/unshare";
 
 fn main() -> ExitCode {
     match run(Args::parse()) {
@@ -143,6 +171,9 @@ fn run(args: Args) -> anyhow::Result<bool> {
         match args.soak {
             Some(Soak::Runs { count }) => soak::runs(subject, count).await,
             Some(Soak::Concurrent { count, at_once }) => soak::concurrent(subject, count, at_once).await,
+            Some(Soak::Actor { data_dir }) => run_actor(&*subject, &data_dir).await.map(|()| true),
+            Some(Soak::Folder { count }) => soak::folder(&*subject, count).await,
+            Some(Soak::States { seconds, seed }) => soak::states(&*subject, Duration::from_secs(seconds), seed).await,
             Some(Soak::Client { data_dir, sandbox, line, timeout_ms }) => {
                 let timeout = Duration::from_millis(timeout_ms);
                 run_client(&*subject, &data_dir, &sandbox, &line, timeout).await.map(|()| true)
@@ -175,7 +206,14 @@ fn start_backend(name: &str) -> anyhow::Result<Rc<dyn Subject>> {
 fn become_a_leaky_caller() -> anyhow::Result<std::os::fd::OwnedFd> {
     let (name, value) = CALLER_MARK;
     if std::env::var_os(name).is_none() {
-        let error = Command::new(std::env::current_exe()?).args(std::env::args_os().skip(1)).env(name, value).exec();
+        let program = std::env::current_exe()?;
+        let mut again = Command::new(&program);
+        if rustix::process::geteuid().is_root() && Path::new(UNSHARE).exists() {
+            // What cases mount is seen by the launcher and by nobody else, and is gone with this process.
+            again = Command::new(UNSHARE);
+            again.args(["--mount", "--propagation", "shared", "--"]).arg(program);
+        }
+        let error = again.args(std::env::args_os().skip(1)).env(name, value).exec();
         return Err(error).context("this program could not be started again");
     }
     let secret = std::fs::File::open("/proc/self/cmdline")?;

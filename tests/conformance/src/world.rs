@@ -49,6 +49,11 @@ impl World {
         self.0.subject.backend()
     }
 
+    /// The backend under test, with what the suite knows of it.
+    pub(crate) fn subject(&self) -> &dyn Subject {
+        &*self.0.subject
+    }
+
     /// What the backend declares.
     pub fn features(&self) -> &Features {
         &self.0.features

@@ -69,7 +69,7 @@ async fn find(engine: &Engine, ledger: &Ledger, text: &str) -> Result<Named> {
             return Ok(Named::Over(Box::new(serde_json::from_value(document).map_err(|error| damaged(run, error))?)));
         }
         let sandbox = document["sandbox"].as_str().unwrap_or_default();
-        return match engine.open(sandbox).await {
+        return match engine.open_paused(sandbox).await {
             Ok(sandbox) => Ok(Named::In(Box::new(sandbox), run)),
             Err(error) if error.code == ErrorCode::SandboxNotFound => {
                 let message =
@@ -81,7 +81,7 @@ async fn find(engine: &Engine, ledger: &Ledger, text: &str) -> Result<Named> {
     }
     // A run without a record is known to its sandbox only.
     for status in engine.sandboxes().await? {
-        if let Ok(sandbox) = engine.open(&status.sandbox.to_string()).await
+        if let Ok(sandbox) = engine.open_paused(&status.sandbox.to_string()).await
             && sandbox.runs().await?.iter().any(|known| known.run == run)
         {
             return Ok(Named::In(Box::new(sandbox), run));

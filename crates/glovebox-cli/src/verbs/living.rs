@@ -97,9 +97,10 @@ pub(crate) fn list(globals: &Globals, args: &ListSandboxesArgs, flags: &Flags) -
 }
 
 fn parse_state(text: &str) -> Result<SandboxState, String> {
-    let states = [SandboxState::Ready, SandboxState::Paused, SandboxState::Stopped, SandboxState::Gone];
+    use SandboxState::{Destroying, Gone, Paused, Ready, Stopped, Stopping};
+    let states = [Ready, Paused, Stopping, Stopped, Destroying, Gone];
     let found = states.into_iter().find(|state| state.as_str() == text);
-    found.ok_or_else(|| "expected ready, paused, stopped or gone".to_owned())
+    found.ok_or_else(|| "expected ready, paused, stopping, stopped, destroying or gone".to_owned())
 }
 
 fn row(status: &SandboxStatus, now: Timestamp) -> [String; 6] {
@@ -255,18 +256,29 @@ pub(crate) fn act(
         Act::Start | Act::Reset => making_engine(globals, flags, backend)?,
         Act::Stop | Act::Pause | Act::Resume => engine(globals, flags)?,
     };
-    let status = runtime()?.block_on(async {
+    let (status, reclaimed) = runtime()?.block_on(async {
+        let mut reclaimed = None;
         let id = match act {
             Act::Stop => engine.stop(&args.id).await?,
             Act::Start => engine.restart(&args.id).await?.id(),
-            Act::Pause => engine.pause(&args.id).await?,
+            Act::Pause => {
+                let paused = engine.pause(&args.id).await?;
+                reclaimed = paused.reclaimed_bytes;
+                paused.sandbox
+            }
             Act::Resume => engine.resume(&args.id).await?,
             Act::Reset => engine.reset(&args.id).await?.id(),
         };
-        engine.status(&id.to_string()).await
+        Ok::<_, Error>((engine.status(&id.to_string()).await?, reclaimed))
     })?;
     if globals.json {
-        report::document(&status)?;
+        let unwritable =
+            |error| Error::new(ErrorCode::Internal, "the sandbox cannot be written as JSON").because(error);
+        let mut document = serde_json::to_value(&status).map_err(unwritable)?;
+        if act == Act::Pause {
+            document["reclaimed_bytes"] = json!(reclaimed);
+        }
+        report::document(&document)?;
     }
     Ok(0)
 }

@@ -1,8 +1,15 @@
 //! Living sandboxes, as their users reach them: through the keeper, whoever that is.
 
-use std::{io, path::Path, path::PathBuf, sync::Arc};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use glovebox_core::{Backend, Created, Error, ErrorCode, LimitKind, Result, SandboxId, SandboxSpec, SandboxState};
+
+use jiff::Timestamp;
 
 use super::{
     Held, NativeBackend, answer, gone, host_io,
@@ -10,7 +17,7 @@ use super::{
     send_order, unavailable,
 };
 use crate::{
-    answers::Answers,
+    answers::{Answers, or_too_many},
     changes::Layers,
     living::{Door, LivingFolder},
     owner::RuntimeFolder,
@@ -19,10 +26,13 @@ use crate::{
     wire,
 };
 
+/// How long it is waited for memory to be given back.
+const RECLAIMING: Duration = Duration::from_secs(1);
+
 /// How often a keeper is looked for that may just have ended.
 const ATTEMPTS: usize = 3;
 /// A run that is over by then is over before its keeper would have looked, so that the keeper need not hear of it.
-const UNWATCHED: std::time::Duration = std::time::Duration::from_millis(2);
+const UNWATCHED: Duration = Duration::from_millis(2);
 
 /// Lets go of a sandbox that could not be opened, or that nobody waits for any more.
 struct Opening<'a> {
@@ -72,9 +82,9 @@ impl NativeBackend {
         let (plan, lowered) = make_plan(spec)?;
         let layers = Arc::new(Layers::of(&plan)?);
         let limits = limits_in_force(spec, &plan, lowered);
-        let (keeper, answer) = self.ask_keeper(&folder).await?;
+        let (keeper, answer) = self.ask_keeper(&folder).await.map_err(|error| or_turned_away(&folder, error))?;
         let held = Held {
-            living: Some(folder),
+            living: Some(folder.clone()),
             users: 1,
             keeper,
             channel: None,
@@ -86,9 +96,10 @@ impl NativeBackend {
             made: None,
             created: None,
             ending: None,
+            group: None,
         };
         let mut opening = self.begin_opening(id, held);
-        let created = self.ready(id).await?;
+        let created = self.ready(id).await.map_err(|error| or_turned_away(&folder, error))?;
         opening.opened = true;
         Ok(created)
     }
@@ -103,20 +114,26 @@ impl NativeBackend {
 
     /// Another hold on a sandbox that this process has hold of already, if its guest still lives.
     fn hold_once_more(&self, folder: &LivingFolder) -> Option<Created> {
+        if !self.held().contains_key(&folder.id) {
+            return None;
+        }
+        folder.guest().ok()??;
         let mut all = self.held();
         let held = all.get_mut(&folder.id)?;
-        folder.guest()?;
         let created = held.created.clone()?;
         held.users += 1;
         Some(created)
     }
 
     /// Asks whoever keeps a sandbox for what there is of it, and starts a keeper where there is none.
-    async fn ask_keeper(&self, folder: &LivingFolder) -> Result<(Option<std::os::fd::OwnedFd>, std::os::fd::OwnedFd)> {
+    pub(super) async fn ask_keeper(
+        &self,
+        folder: &LivingFolder,
+    ) -> Result<(Option<std::os::fd::OwnedFd>, std::os::fd::OwnedFd)> {
         let id = folder.id;
         let mut why = io::Error::from(io::ErrorKind::NotFound);
         for _ in 0..ATTEMPTS {
-            if folder.guest().is_none() {
+            if folder.guest().map_err(host_io)?.is_none() {
                 return Err(Error::new(ErrorCode::WrongState, format!("the sandbox {id} is stopped"))
                     .hint(format!("glovebox start {id} starts it again, with its files")));
             }
@@ -132,7 +149,7 @@ impl NativeBackend {
                 Err(error) => why = error,
             }
         }
-        Err(gone(id).because(why))
+        Err(or_too_many(gone(id), why))
     }
 
     /// Gives a sandbox a keeper.
@@ -162,16 +179,25 @@ impl NativeBackend {
     /// In which state a living sandbox is.
     pub(super) fn look_at_state(&self, id: SandboxId) -> Result<SandboxState> {
         let folder = LivingFolder::of(&RuntimeFolder::of_caller(), id);
-        Ok(match folder.guest() {
+        Ok(match folder.guest().map_err(host_io)? {
             None => SandboxState::Stopped,
+            Some((_, record)) if record.guest.is_ending() => SandboxState::Stopping,
             Some((_, record)) if record.present.is_none() => SandboxState::Creating,
             Some((_, record)) if self.cgroups()?.named_living(&record.group).is_frozen() => SandboxState::Paused,
             Some(_) => SandboxState::Ready,
         })
     }
 
-    /// Freezes the commands of a sandbox that this process holds, or lets them go on.
-    pub(super) async fn freeze(&self, id: SandboxId, frozen: bool) -> Result<()> {
+    /// How long a living sandbox was paused since a moment.
+    pub(super) fn look_at_pauses(&self, id: SandboxId, since: Timestamp) -> Duration {
+        let folder = LivingFolder::of(&RuntimeFolder::of_caller(), id);
+        let is_paused = self.look_at_state(id).is_ok_and(|state| state == SandboxState::Paused);
+        folder.paused_since(since.as_millisecond(), is_paused)
+    }
+
+    /// Freezes the commands of a sandbox that this process holds, or lets them go on. Says how many bytes of memory were
+    /// given back, if that is known soon.
+    pub(super) async fn freeze(&self, id: SandboxId, frozen: bool) -> Result<Option<u64>> {
         if !self.cgroups()?.can_freeze() {
             return Err(Error::new(
                 ErrorCode::NotSupported,
@@ -179,7 +205,29 @@ impl NativeBackend {
             )
             .hint("glovebox doctor says how to get them"));
         }
-        match answer(self.order_keeper(id, &Order::Freeze { id, frozen })?).await? {
+        let answers = Answers::on(self.order_keeper(id, &Order::Freeze { id, frozen }).await?)?;
+        match answers.next().await? {
+            (Answer::Done, _) => {}
+            (Answer::Failed(failure), _) if failure.errno == libc::ETIMEDOUT => {
+                let message = format!("the sandbox {id} cannot be paused now: a process of it waits in the kernel");
+                return Err(Error::new(ErrorCode::WrongState, message).hint("it goes on as before; try again later"));
+            }
+            (Answer::Failed(failure), _) => return Err(failure.into_error()),
+            _ => return Err(gone(id)),
+        }
+        if !frozen {
+            return Ok(None);
+        }
+        // It goes on when nobody waits for it any more.
+        match tokio::time::timeout(RECLAIMING, answers.next()).await {
+            Ok(Ok((Answer::Reclaimed(bytes), _))) => Ok(Some(bytes)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Lets those processes of a frozen sandbox end that were killed.
+    pub(super) async fn let_killed_die(&self, id: SandboxId) -> Result<()> {
+        match answer(self.order_keeper(id, &Order::LetDie { id }).await?).await? {
             (Answer::Done, _) => Ok(()),
             (Answer::Failed(failure), _) => Err(failure.into_error()),
             _ => Err(gone(id)),
@@ -189,7 +237,7 @@ impl NativeBackend {
     /// Waits until a living sandbox has outgrown its disk limit.
     pub(super) async fn watched_disk(&self, id: SandboxId) -> LimitKind {
         tokio::time::sleep(UNWATCHED).await;
-        let asked = self.order_keeper(id, &Order::WatchDisk { id });
+        let asked = self.order_keeper(id, &Order::WatchDisk { id }).await;
         if let Ok(asked) = asked
             && let Ok((Answer::Outgrown(what), _)) = answer(asked).await
         {
@@ -214,4 +262,16 @@ impl NativeBackend {
             _ => Err(unavailable("the launcher answered another question")),
         }
     }
+}
+
+/// A keeper that lives and does not listen has as many to listen to as it takes.
+fn or_turned_away(folder: &LivingFolder, error: Error) -> Error {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    let cause = error.source.as_ref().and_then(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
+    let hung_up = cause.is_some_and(|kind| [BrokenPipe, ConnectionReset, UnexpectedEof].contains(&kind));
+    if !hung_up || folder.has_no_guest() || !folder.is_kept() {
+        return error;
+    }
+    let message = format!("the keeper of the sandbox {} takes no more commands now", folder.id);
+    Error::new(ErrorCode::TooMany, message).hint("wait for commands that work in it to end")
 }

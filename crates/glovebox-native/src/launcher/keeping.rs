@@ -13,7 +13,7 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use glovebox_core::{EndReason, Layer, SandboxId};
@@ -26,7 +26,7 @@ use rustix::{
 };
 
 use super::{
-    CLIENT, DISK, KIND_BITS, Launcher, REMOVAL,
+    CHORE, CLIENT, DISK, KIND_BITS, Launcher,
     disk::Disk,
     leaves::Leaves,
     live::{Live, Pending, end},
@@ -35,9 +35,9 @@ use super::{
 };
 use crate::{
     checks,
-    living::{Door, GROUP_OWNER, Known, LiveRecord, LivingFolder},
+    living::{Door, GROUP_OWNER, Known, LiveRecord, LivingFolder, now_ms},
     mounts::Mapped,
-    plan::{Answer, Failure, Order, Plan, step},
+    plan::{Answer, Failure, NOT_KEPT, Order, Plan, step},
     store,
     sys::{self, Forked},
     wire,
@@ -47,6 +47,8 @@ use crate::{
 const BUSY_REST: Duration = Duration::from_secs(2);
 /// A keeper looks at its sandboxes at least so often.
 const LONGEST_REST: Duration = Duration::from_secs(3600);
+/// How long a keeper that can let nobody in waits before it looks again.
+const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(10);
 /// Who can speak with a keeper at one time.
 const MOST_CLIENTS: usize = 512;
 
@@ -92,15 +94,19 @@ impl Kept {
     /// Removes what is left of a sandbox whose guest has ended. Its files stay, unless its lifetime is over.
     pub(super) fn end(self) {
         if let (Some(reason), Some(life)) = (self.ended, &self.record.plan.living) {
+            let noted = note_end(&life.store, reason);
             // What cannot be removed now is removed with the rest of the sandbox by `gc`.
-            let _ = note_end(&life.store, reason);
             let _ = store::remove(&life.store);
+            if noted.is_err() {
+                // On a full disk there is room for the word now.
+                let _ = note_end(&life.store, reason);
+            }
         }
         let _ = self.folder.remove();
     }
 
     /// When the sandbox is to end by itself, and why; if not now, how long it is until the next look.
-    fn look_at_life(&self, busy: bool) -> Result<Option<Duration>, EndReason> {
+    fn look_at_life(&self, in_use: impl FnOnce() -> bool) -> Result<Option<Duration>, EndReason> {
         let Some(life) = &self.record.plan.living else { return Ok(None) };
         let left = life.expires_ms.map(|expires| expires.saturating_sub(now_ms()));
         if left.is_some_and(|left| left <= 0) {
@@ -109,8 +115,7 @@ impl Kept {
         let left = left.map(|left| Duration::from_millis(left as u64));
         let idle = life.idle_ms.map(Duration::from_millis).map(|idle| {
             let unused = self.folder.unused_for().unwrap_or_default();
-            if unused >= idle && busy {
-                // A running process is use.
+            if unused >= idle && in_use() {
                 let _ = self.folder.touch();
                 return idle;
             }
@@ -128,10 +133,6 @@ fn note_end(store: &Path, reason: EndReason) -> io::Result<()> {
     let Some(folder) = store.parent() else { return Ok(()) };
     let note = serde_json::json!({ "reason": reason, "at_ms": now_ms() });
     std::fs::write(folder.join("ended.json"), note.to_string())
-}
-
-fn now_ms() -> i64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
 }
 
 impl Launcher {
@@ -159,6 +160,7 @@ impl Launcher {
         match made {
             Ok((mut live, kept, report)) => {
                 live.living = Some(kept);
+                self.reserve = self.reserve.take().or_else(reserve);
                 live.pending = Some(Pending { report, reply, watch: None });
                 self.register(live);
             }
@@ -177,14 +179,42 @@ impl Launcher {
             Order::Adopt { id } => self.adopt(id).map_or_else(Answer::Failed, |()| Answer::Done),
             Order::Open { id } => return self.tell_of(id, &reply),
             Order::WatchDisk { id } => return self.wait_for_disk(id, reply),
-            Order::Freeze { id, frozen } => match self.find_living(id) {
-                Some((_, live)) => step("freeze the processes", live.groups.freeze(frozen))
-                    .map_or_else(Answer::Failed, |()| Answer::Done),
+            Order::Freeze { id, frozen } => return self.freeze(id, frozen, reply),
+            Order::LetDie { id } => match self.find_living(id) {
+                Some((_, live)) => {
+                    live.groups.let_killed_die();
+                    Answer::Done
+                }
                 None => Answer::Failed(not_kept()),
             },
             _ => return,
         };
         let _ = wire::send(reply, &answer, &[]);
+    }
+
+    /// Freezes the commands of a sandbox, or lets them go on. What is frozen gives memory back, which takes its time, so a
+    /// child sees to it; it tells how much that was, after the answer.
+    fn freeze(&mut self, id: SandboxId, frozen: bool, reply: OwnedFd) {
+        let Some((_, live)) = self.find_living(id) else {
+            let _ = wire::send(reply, &Answer::Failed(not_kept()), &[]);
+            return;
+        };
+        let Some(folder) = live.living.as_ref().map(|kept| kept.folder.clone()) else { return };
+        if frozen {
+            // Before it is so, lest a run's time passes in a pause that nobody knows of. Without the note it does.
+            let _ = folder.pause_begins();
+        }
+        let done = step("freeze the processes", live.groups.freeze(frozen));
+        if !frozen || done.is_err() {
+            let _ = folder.pause_ends();
+        }
+        let groups = live.groups.clone();
+        let answer = done.map_or_else(Answer::Failed, |()| Answer::Done);
+        let is_frozen = frozen && matches!(answer, Answer::Done);
+        let _ = wire::send(&reply, &answer, &[]);
+        if is_frozen {
+            self.have_done("give back memory", reply, move || Ok(Answer::Reclaimed(groups.reclaim())));
+        }
     }
 
     pub(super) fn find_living(&mut self, id: SandboxId) -> Option<(u64, &mut Live)> {
@@ -214,7 +244,7 @@ impl Launcher {
         let folder = LivingFolder::of(self.owner.folder(), id);
         let lock = step("take the keeper's lock", folder.take_lock())?;
         let Some(lock) = lock else { return Ok(()) };
-        let (process, record) = folder.guest().ok_or_else(not_kept)?;
+        let (process, record) = step("look at the guest", folder.guest())?.ok_or_else(not_kept)?;
         let pid = Pid::from_raw(record.guest.pid).ok_or_else(not_kept)?;
         let plan = record.plan.clone();
         let life = plan.living.as_ref().ok_or_else(not_kept)?;
@@ -255,6 +285,7 @@ impl Launcher {
         };
         live.zygote = zygote.and_then(|zygote| super::handle_on(zygote, &live));
         let number = self.next;
+        self.reserve = self.reserve.take().or_else(reserve);
         self.register(live);
         self.begin_leaves(number);
         Ok(())
@@ -278,8 +309,19 @@ impl Launcher {
     /// Lets somebody in who wants to speak with the keeper.
     pub(super) fn let_in(&mut self, number: u64) {
         let Some(kept) = self.sandboxes.get(&number).and_then(|live| live.living.as_ref()) else { return };
-        if let Ok(socket) = rustix::net::accept_with(&kept.door, SocketFlags::CLOEXEC) {
-            self.add_client(Client { socket, waits_for: None });
+        let accept = || rustix::net::accept_with(&kept.door, SocketFlags::CLOEXEC);
+        match accept() {
+            Ok(socket) => self.add_client(Client { socket, waits_for: None }),
+            Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
+                // Without a free descriptor nobody can be let in. Whoever knocks is turned away, rather than heard for ever.
+                self.reserve = None;
+                if accept().is_err() {
+                    // Nor can anybody be turned away; the socket tells of them again at once.
+                    std::thread::sleep(OUT_OF_DESCRIPTORS);
+                }
+                self.reserve = reserve();
+            }
+            Err(_) => {}
         }
     }
 
@@ -308,30 +350,33 @@ impl Launcher {
 
     /// Removes the files of a sandbox, in a child: how long it takes is up to what ran inside.
     pub(super) fn remove_store(&mut self, store: &Path, reply: OwnedFd) {
-        let failed = |failure| drop(wire::send(&reply, &Answer::Failed(failure), &[]));
-        match step("remove the files", sys::fork_with(0)) {
+        self.have_done("remove the files", reply, || store::remove(store).map(|()| Answer::Done));
+    }
+
+    /// Has a child do what takes time. Its answer is sent; the end of the stream is that of the child.
+    fn have_done(&mut self, what: &str, reply: OwnedFd, work: impl FnOnce() -> io::Result<Answer>) {
+        match step(what, sys::fork_with(0)) {
             Ok(Forked::Child) => {
-                if let Err(failure) = step("remove the files", store::remove(store)) {
-                    failed(failure);
-                }
+                let answer = step(what, work()).unwrap_or_else(Answer::Failed);
+                let _ = wire::send(&reply, &answer, &[]);
                 sys::exit_now(0)
             }
             Ok(Forked::Parent { pidfd, .. }) => {
                 let number = self.next;
                 self.next += 1;
-                let _ = watch_for(&self.events, &pidfd, number << KIND_BITS | REMOVAL);
-                self.removals.insert(number, (pidfd, reply));
+                let _ = watch_for(&self.events, &pidfd, number << KIND_BITS | CHORE);
+                self.chores.insert(number, (pidfd, reply));
             }
-            Err(failure) => failed(failure),
+            Err(failure) => drop(wire::send(&reply, &Answer::Failed(failure), &[])),
         }
     }
 
-    /// A removal is over. Where it failed, the child has said so before.
-    pub(super) fn removal_ended(&mut self, number: u64) {
-        if let Some((child, reply)) = self.removals.remove(&number) {
+    /// A chore is over. Where its child could not say so, the end of the stream does.
+    pub(super) fn chore_ended(&mut self, number: u64) {
+        if let Some((child, reply)) = self.chores.remove(&number) {
             let _ = epoll::delete(&self.events, &child);
             sys::wait_for(&child);
-            let _ = wire::send(reply, &Answer::Done, &[]);
+            drop(reply);
         }
     }
 
@@ -352,8 +397,10 @@ impl Launcher {
             }
             let followed = self.clients.values().any(|client| client.waits_for == Some(number));
             let busy = live.is_busy();
+            let groups = &live.groups;
             let Some(kept) = &mut live.living else { continue };
-            let until_end = match kept.look_at_life(busy) {
+            // A running process is use, and whoever pauses a sandbox wants it to be there later.
+            let until_end = match kept.look_at_life(|| busy || groups.is_frozen()) {
                 Ok(until) => until,
                 Err(reason) if !live.destroy => {
                     kept.ended = Some(reason);
@@ -384,6 +431,11 @@ impl Launcher {
     }
 }
 
+/// A descriptor of nothing, to be given up when there is no other.
+pub(super) fn reserve() -> Option<OwnedFd> {
+    rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
 /// Begins to keep a sandbox that is being made.
 fn keep(folder: &LivingFolder, record: LiveRecord, live: &Live, lock: OwnedFd, door: OwnedFd) -> Result<Kept, Failure> {
     let kept = || -> io::Result<Kept> {
@@ -399,5 +451,5 @@ fn keep(folder: &LivingFolder, record: LiveRecord, live: &Live, lock: OwnedFd, d
 }
 
 pub(super) fn not_kept() -> Failure {
-    Failure { step: "find the sandbox".into(), errno: libc::ESRCH }
+    Failure { step: NOT_KEPT.into(), errno: libc::ESRCH }
 }

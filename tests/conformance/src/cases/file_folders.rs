@@ -15,6 +15,7 @@ cases!["file_folders":
     a_folder_is_listed_with_what_is_known_of_each_entry needs(namespaces),
     names_of_any_bytes_are_listed needs(namespaces),
     a_folder_of_many_entries_comes_in_pages_without_loss_or_repetition needs(namespaces),
+    a_folder_of_many_entries_is_listed_in_bounded_memory needs(living),
     a_listing_goes_on_while_the_folder_changes needs(namespaces),
     a_listing_that_nobody_reads_keeps_no_run_waiting needs(namespaces),
     what_is_no_folder_is_not_listed needs(namespaces),
@@ -94,6 +95,13 @@ async fn a_folder_of_many_entries_comes_in_pages_without_loss_or_repetition(w: W
     assert_eq!(seen.len(), COUNT);
     assert!(pages >= COUNT / 4000, "{pages} pages");
     destroy(sandbox).await;
+}
+
+/// The soak test lists a million.
+async fn a_folder_of_many_entries_is_listed_in_bounded_memory(w: World) {
+    const COUNT: u64 = 30_000;
+    let seen = crate::soak::list_many(w.engine(), w.subject(), COUNT).await.unwrap_or_else(|error| panic!("{error:#}"));
+    assert!(seen.is_fine(COUNT), "{seen:?}");
 }
 
 async fn a_listing_goes_on_while_the_folder_changes(w: World) {

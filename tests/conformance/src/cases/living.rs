@@ -35,7 +35,7 @@ cases!["living":
     what_is_destroyed_is_gone needs(living),
 ];
 
-fn request(line: &str) -> RunRequest {
+pub(super) fn request(line: &str) -> RunRequest {
     RunRequest::new(Command::argv(["/bin/sh", "-c", line]).expect("the case names a command"))
 }
 
@@ -53,7 +53,7 @@ pub(super) async fn destroy(w: &World, id: SandboxId) {
     expect_nothing(w, id);
 }
 
-fn expect_nothing(w: &World, id: SandboxId) {
+pub(super) fn expect_nothing(w: &World, id: SandboxId) {
     let name = id.to_string();
     let mounts = fs::read_to_string("/proc/mounts").expect("the mounts can be read");
     let hierarchies = mounts.lines().filter(|line| line.contains(" cgroup")).filter_map(|line| line.split(' ').nth(1));
@@ -66,16 +66,16 @@ fn expect_nothing(w: &World, id: SandboxId) {
     assert!(left.is_empty(), "left behind: {left:?}");
 }
 
-fn place(w: &World, id: SandboxId) -> PathBuf {
+pub(super) fn place(w: &World, id: SandboxId) -> PathBuf {
     w.data_dir().join("sandboxes").join(id.to_string())
 }
 
-async fn state(w: &World, id: SandboxId) -> SandboxState {
+pub(super) async fn state(w: &World, id: SandboxId) -> SandboxState {
     w.engine().status(&id.to_string()).await.expect("the sandbox is there").state
 }
 
 /// Looks until a sandbox is in a state, which somebody else brings about.
-async fn until(w: &World, id: SandboxId, wanted: SandboxState) {
+pub(super) async fn until(w: &World, id: SandboxId, wanted: SandboxState) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while state(w, id).await != wanted {
         assert!(Instant::now() < deadline, "{id} does not become {wanted}");
@@ -241,7 +241,7 @@ async fn a_sandbox_whose_guest_was_killed_is_stopped_and_starts_again(w: World) 
     destroy(&w, id).await;
 }
 
-fn living_for(idle: Option<Duration>, max_age: Option<Duration>) -> NewSandbox {
+pub(super) fn living_for(idle: Option<Duration>, max_age: Option<Duration>) -> NewSandbox {
     NewSandbox { lifetime: Lifetime { idle, max_age }, ..NewSandbox::default() }
 }
 

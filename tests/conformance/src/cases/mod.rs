@@ -6,12 +6,14 @@ mod bare;
 mod clients;
 mod compatibility;
 mod compile;
+mod descriptors;
 mod errors;
 mod file_archives;
 mod file_contents;
 mod file_folders;
 mod file_watch;
 mod files;
+mod full_disk;
 mod io;
 mod languages;
 mod layers;
@@ -29,11 +31,14 @@ mod network;
 mod of_namespaces;
 mod ordinary;
 mod outcomes;
+mod pauses;
 mod refusals;
 mod run_groups;
 mod runs;
 mod secrets;
+mod states;
 mod storage;
+mod stuck;
 mod substitutes;
 mod terminal;
 mod usage;
@@ -74,6 +79,11 @@ pub fn all() -> impl Iterator<Item = Case> {
         network::CASES,
         library::CASES,
         living::CASES,
+        states::CASES,
+        pauses::CASES,
+        stuck::CASES,
+        descriptors::CASES,
+        full_disk::CASES,
         storage::CASES,
         runs::CASES,
         clients::CASES,

@@ -10,7 +10,7 @@ use std::{
 };
 
 pub(crate) use native::{owner_name, traces as native_traces};
-pub(crate) use orphans::orphaned_things;
+pub(crate) use orphans::{lock_holders, orphaned_things};
 
 /// Everything of a backend that is on the host at one moment.
 #[derive(Clone, Debug, Default)]

@@ -78,7 +78,7 @@ fn owners_in_use() -> Vec<String> {
 }
 
 /// Process id and inode of every lock that excludes others.
-pub(super) fn lock_holders() -> Vec<(i32, u64)> {
+pub(crate) fn lock_holders() -> Vec<(i32, u64)> {
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
     let holder = |line: &str| {
         let mut words = line.split_whitespace().skip_while(|word| *word != "WRITE").skip(1);

@@ -147,7 +147,7 @@ fn wait_until_gone(before: &BTreeSet<String>) -> Vec<String> {
 }
 
 /// A random number from 0 to below `limit`.
-pub(super) fn random_below(limit: u64) -> u64 {
+pub(crate) fn random_below(limit: u64) -> u64 {
     let mut bytes = [0u8; 8];
     getrandom(&mut bytes, GetRandomFlags::empty()).expect("the kernel gives random bytes");
     u64::from_ne_bytes(bytes) % limit

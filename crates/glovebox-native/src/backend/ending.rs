@@ -1,0 +1,58 @@
+//! Waiting for the end of a sandbox that was killed.
+//!
+//! A process dies of SIGKILL as soon as it is not in the middle of something that the kernel must finish first: a read from a
+//! disk that does not answer, a request to a file system whose server hangs. Nothing and nobody can end it before, so it is
+//! looked for and told of, and not waited for. Whoever was asked to end the sandbox goes on with it when the process is gone.
+
+use std::time::{Duration, Instant};
+
+use glovebox_core::{Error, ErrorCode, Result, SandboxId};
+
+use super::NativeBackend;
+use crate::{answers::Answers, cgroup::Side, plan::Answer, sys};
+
+/// How often it is looked what keeps a sandbox from ending. A process that waits both times is not about to end.
+const LOOK: Duration = Duration::from_secs(2);
+/// So long a sandbox is waited for in which no process waits; a machine that is very busy takes its time.
+const LONGEST: Duration = Duration::from_secs(60);
+
+impl NativeBackend {
+    /// Waits until the launcher tells of the end of a sandbox, or it is known that it will not for long.
+    pub(super) async fn hear_of_end(&self, id: SandboxId, answers: &Answers, group: Option<&str>) -> Result<Answer> {
+        let (began, mut before) = (Instant::now(), None);
+        loop {
+            if let Ok(answer) = tokio::time::timeout(LOOK, answers.next()).await {
+                return Ok(answer?.0);
+            }
+            let waiting = group.and_then(|group| self.waiting_process(group));
+            if waiting.is_some() && waiting == before || began.elapsed() > LONGEST {
+                return Err(still_ending(id, waiting));
+            }
+            before = waiting;
+        }
+    }
+
+    /// A process of a sandbox that waits in the kernel, where it cannot be killed.
+    fn waiting_process(&self, group: &str) -> Option<String> {
+        let groups = self.cgroups().ok()?.named_living(group);
+        groups.processes(Side::Run).iter().find_map(|pid| described(*pid))
+    }
+}
+
+/// The error for a sandbox that was killed and does not end.
+fn still_ending(id: SandboxId, waiting: Option<String>) -> Error {
+    let waiting = waiting.unwrap_or_else(|| "a process".to_owned());
+    let message = format!("the sandbox {id} was killed, but does not end: {waiting} waits in the kernel");
+    Error::new(ErrorCode::StillEnding, message)
+        .hint("end what it waits for, a mount that does not answer perhaps; the rest is then removed")
+}
+
+/// A process by its name and number, and where in the kernel it waits, if it does so without a chance to be killed.
+fn described(pid: i32) -> Option<String> {
+    let stat = sys::read_small(format!("/proc/{pid}/stat")).ok()?;
+    let (head, rest) = stat.rsplit_once(") ")?;
+    let name = glovebox_core::printable(head.split_once('(')?.1);
+    let place = sys::read_small(format!("/proc/{pid}/wchan")).ok().filter(|place| !["", "0"].contains(&place.trim()));
+    let place = place.map(|place| format!(", in {}", place.trim())).unwrap_or_default();
+    rest.starts_with('D').then(|| format!("{name} (process {pid}{place})"))
+}

@@ -1,0 +1,179 @@
+//! What a pause does to time, to memory, and to those who are ended meanwhile.
+
+use std::time::{Duration, Instant};
+
+use glovebox_core::{EndReason, ErrorCode, Outcome, SandboxState};
+use glovebox_engine::{NewSandbox, Stdin};
+
+use super::living::{create, destroy, living_for, request, run, state, until};
+use crate::{World, case::cases, client::Client, finished::Finished, reading::read_until};
+
+cases!["pauses":
+    the_time_of_a_run_stands_still_while_its_sandbox_is_paused needs(pause),
+    the_time_of_a_run_that_nobody_follows_stands_still_too needs(pause),
+    a_paused_sandbox_is_not_idle_and_is_so_again_when_it_goes_on needs(pause),
+    a_paused_sandbox_that_is_too_old_ends needs(pause),
+    a_run_of_a_paused_sandbox_is_cancelled_and_nothing_else_moves needs(pause),
+    whoever_follows_a_paused_run_can_end_it needs(pause),
+    a_paused_sandbox_is_stopped_and_reset needs(pause),
+    one_that_holds_a_sandbox_starts_nothing_in_it_while_it_is_paused needs(pause),
+    a_paused_sandbox_gives_back_the_cache_of_its_files needs(pause),
+];
+
+async fn a_paused_sandbox_gives_back_the_cache_of_its_files(w: World) {
+    let sandbox = create(&w, NewSandbox::default()).await;
+    let text = sandbox.id().to_string();
+    run(&sandbox, "dd if=/dev/zero of=file bs=1M count=64 conv=fsync status=none").await.expect_exit(0);
+    let began = Instant::now();
+    let paused = w.engine().pause(&text).await.unwrap_or_else(|error| panic!("{error}"));
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let bytes = paused.reclaimed_bytes.expect("it was soon known");
+    assert!(bytes > 48 << 20, "{bytes} bytes of 64 MiB were given back");
+    w.engine().resume(&text).await.expect("it goes on");
+    run(&sandbox, "stat -c %s file").await.expect_out("67108864\n");
+    destroy(&w, sandbox.id()).await;
+}
+
+async fn the_time_of_a_run_stands_still_while_its_sandbox_is_paused(w: World) {
+    let sandbox = create(&w, NewSandbox::default()).await;
+    let text = sandbox.id().to_string();
+    let mut asked = request("echo up; sleep 1; echo through");
+    asked.spec.limits.timeout = Duration::from_millis(2500);
+    asked.spec.limits.grace = Duration::from_millis(100);
+    let mut going = sandbox.start(asked).await.expect("it starts");
+    read_until(&mut going, "up\n").await;
+    w.engine().pause(&text).await.unwrap_or_else(|error| panic!("{error}"));
+    // Longer than the run has, and than the guest waits after its host.
+    tokio::time::sleep(Duration::from_millis(4500)).await;
+    w.engine().resume(&text).await.expect("it goes on");
+    Finished(going.wait().await.expect("a result")).expect_exit(0).expect_out("up\nthrough\n");
+    // The rest of its time is over when it is.
+    let mut asked = request("echo up; sleep 100");
+    asked.spec.limits.grace = Duration::from_millis(100);
+    asked.spec.limits.timeout = Duration::from_millis(1000);
+    let mut endless = sandbox.start(asked).await.expect("it starts");
+    read_until(&mut endless, "up\n").await;
+    w.engine().pause(&text).await.expect("it can be paused");
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    w.engine().resume(&text).await.expect("it goes on");
+    let resumed = Instant::now();
+    Finished(endless.wait().await.expect("a result")).expect_outcome(&Outcome::TimedOut { limit_ms: 1000 });
+    assert!(resumed.elapsed() > Duration::from_millis(300), "{:?}", resumed.elapsed());
+    assert!(resumed.elapsed() < Duration::from_secs(10), "{:?}", resumed.elapsed());
+    destroy(&w, sandbox.id()).await;
+}
+
+async fn the_time_of_a_run_that_nobody_follows_stands_still_too(w: World) {
+    let folder = w.folder("recorded");
+    let engine = w.engine().clone().with_data_dir(&folder);
+    let sandbox = engine.create_living(NewSandbox::default()).await.unwrap_or_else(|error| panic!("{error}"));
+    let text = sandbox.id().to_string();
+    let time = Duration::from_millis(1500);
+    let mut client = Client::start(&folder, sandbox.id(), time, "echo up; sleep 1; exit 6");
+    assert_eq!(client.line(), "up\n");
+    let id = client.run;
+    client.kill();
+    engine.pause(&text).await.expect("it can be paused");
+    tokio::time::sleep(Duration::from_millis(3500)).await;
+    engine.resume(&text).await.expect("it goes on");
+    let again = sandbox.attach(id, Stdin::Empty).await.expect("the run is there");
+    Finished(again.wait().await.expect("a result")).expect_exit(6);
+    sandbox.destroy().await.expect("it can be destroyed");
+}
+
+async fn a_paused_sandbox_is_not_idle_and_is_so_again_when_it_goes_on(w: World) {
+    let sandbox = create(&w, living_for(Some(Duration::from_millis(400)), None)).await;
+    let (id, text) = (sandbox.id(), sandbox.id().to_string());
+    drop(sandbox);
+    w.engine().pause(&text).await.expect("it can be paused");
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    assert_eq!(state(&w, id).await, SandboxState::Paused);
+    w.engine().resume(&text).await.expect("it goes on");
+    assert_eq!(state(&w, id).await, SandboxState::Ready);
+    until(&w, id, SandboxState::Gone).await;
+    let ended = w.engine().status(&text).await.expect("its end is known").ended;
+    assert_eq!(ended.expect("a reason").reason, EndReason::IdleTimeout);
+    destroy(&w, id).await;
+}
+
+async fn a_paused_sandbox_that_is_too_old_ends(w: World) {
+    let sandbox = create(&w, living_for(None, Some(Duration::from_millis(800)))).await;
+    let (id, text) = (sandbox.id(), sandbox.id().to_string());
+    drop(sandbox.start(request("while :; do :; done")).await.expect("it starts"));
+    drop(sandbox);
+    w.engine().pause(&text).await.expect("it can be paused");
+    until(&w, id, SandboxState::Gone).await;
+    let ended = w.engine().status(&text).await.expect("its end is known").ended;
+    assert_eq!(ended.expect("a reason").reason, EndReason::MaxAge);
+    destroy(&w, id).await;
+}
+
+const COUNTS: &str = "i=0; while :; do i=$((i+1)); echo $i > count; done";
+
+async fn a_run_of_a_paused_sandbox_is_cancelled_and_nothing_else_moves(w: World) {
+    let sandbox = create(&w, NewSandbox::default()).await;
+    let text = sandbox.id().to_string();
+    let victim = sandbox.start(request("(setsid sleep 100 &); sleep 100")).await.expect("it starts");
+    let counting = sandbox.start(request(COUNTS)).await.expect("it starts");
+    let place = super::living::place(&w, sandbox.id());
+    let count = || std::fs::read_to_string(place.join("files/workspace/agent_workspace/count")).unwrap_or_default();
+    while count().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    w.engine().pause(&text).await.expect("it can be paused");
+    let before = count();
+    let paused = w.engine().open_paused(&text).await.expect("its runs can be ended");
+    paused.cancel(victim.id()).await.unwrap_or_else(|error| panic!("{error}"));
+    Finished(victim.wait().await.expect("a result")).expect_outcome(&Outcome::Cancelled);
+    assert_eq!(state(&w, sandbox.id()).await, SandboxState::Paused);
+    assert_eq!(count(), before, "what is paused has moved");
+    w.engine().resume(&text).await.expect("it goes on");
+    run(&sandbox, "pgrep sleep || echo none").await.expect_out("none\n");
+    counting.cancel();
+    Finished(counting.wait().await.expect("a result")).expect_outcome(&Outcome::Cancelled);
+    destroy(&w, sandbox.id()).await;
+}
+
+async fn whoever_follows_a_paused_run_can_end_it(w: World) {
+    let sandbox = create(&w, NewSandbox::default()).await;
+    let text = sandbox.id().to_string();
+    let going = sandbox.start(request("sleep 100")).await.expect("it starts");
+    w.engine().pause(&text).await.expect("it can be paused");
+    let began = Instant::now();
+    going.cancel();
+    let result = Finished(going.wait().await.expect("a result")).expect_outcome(&Outcome::Cancelled);
+    assert!(result.warnings.is_empty() && began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert_eq!(state(&w, sandbox.id()).await, SandboxState::Paused);
+    destroy(&w, sandbox.id()).await;
+}
+
+async fn a_paused_sandbox_is_stopped_and_reset(w: World) {
+    let sandbox = create(&w, NewSandbox::default()).await;
+    let (id, text) = (sandbox.id(), sandbox.id().to_string());
+    run(&sandbox, "echo kept > file; (while :; do :; done) &").await.expect_exit(0);
+    drop(sandbox);
+    w.engine().pause(&text).await.expect("it can be paused");
+    assert_eq!(w.engine().restart(&text).await.err().expect("it is paused").code, ErrorCode::WrongState);
+    w.engine().stop(&text).await.expect("it can be stopped");
+    assert_eq!(w.engine().pause(&text).await.expect_err("it is stopped").code, ErrorCode::WrongState);
+    let again = w.engine().restart(&text).await.expect("it starts again");
+    run(&again, "cat file").await.expect_out("kept\n");
+    drop(again);
+    w.engine().pause(&text).await.expect("it can be paused");
+    let new = w.engine().reset(&text).await.expect("it can be reset");
+    run(&new, "ls").await.expect_out("");
+    destroy(&w, id).await;
+}
+
+async fn one_that_holds_a_sandbox_starts_nothing_in_it_while_it_is_paused(w: World) {
+    let sandbox = create(&w, NewSandbox::default()).await;
+    let text = sandbox.id().to_string();
+    w.engine().pause(&text).await.expect("it can be paused");
+    let began = Instant::now();
+    let error = sandbox.run(request("echo no")).await.expect_err("it is paused");
+    assert_eq!(error.code, ErrorCode::WrongState, "{error}");
+    assert!(error.hint.is_some() && began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    w.engine().resume(&text).await.expect("it goes on");
+    run(&sandbox, "echo yes").await.expect_out("yes\n");
+    destroy(&w, sandbox.id()).await;
+}

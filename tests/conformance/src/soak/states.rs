@@ -1,0 +1,24 @@
+//! Random lives of sandboxes, by two processes, against a model.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::kill::random_below;
+use crate::{Subject, states::explore};
+
+/// Whether every life went as the model says.
+pub async fn states(subject: &dyn Subject, time: Duration, seed: Option<u64>) -> anyhow::Result<bool> {
+    let can_pause = subject.backend().probe().await?.pause;
+    let data = tempfile::tempdir()?;
+    let seed = seed.unwrap_or_else(|| random_below(u64::MAX));
+    let explored = explore(data.path(), seed, time, can_pause);
+    let (steps, races) = explored.as_ref().map_or((0, 0), |explored| (explored.steps, explored.races));
+    let failure = explored.as_ref().err().map(|error| format!("{error:#}"));
+    let summary = json!({
+        "soak": "soak-states", "ok": failure.is_none(), "seed": seed.to_string(), "seconds": time.as_secs(),
+        "steps": steps, "races": races, "failure": failure,
+    });
+    println!("{summary}");
+    Ok(explored.is_ok())
+}
