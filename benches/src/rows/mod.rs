@@ -3,6 +3,7 @@
 mod changes;
 mod cold;
 mod command_line;
+mod density;
 mod files;
 mod living_run;
 mod memory;
@@ -35,6 +36,8 @@ pub(crate) enum Row {
     Rate,
     /// Memory of an idle sandbox.
     Memory,
+    /// Many sandboxes that stay, idle.
+    Density,
     /// 1 GiB of output.
     Output,
     /// The change set of a large tree.
@@ -54,6 +57,7 @@ impl Row {
         Row::Recording,
         Row::Rate,
         Row::Memory,
+        Row::Density,
         Row::Output,
         Row::Changes,
         Row::Files,
@@ -70,6 +74,7 @@ impl Row {
             Row::Recording => recording::measure(bench, report),
             Row::Rate => rate::measure(bench, report),
             Row::Memory => memory::measure(bench, report),
+            Row::Density => density::measure(bench, report),
             Row::Output => output::measure(bench, report),
             Row::Changes => changes::measure(bench, report),
             Row::Files => files::measure(bench, report),

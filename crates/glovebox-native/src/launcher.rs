@@ -35,13 +35,13 @@ use glovebox_guest::{GuestChannel, IDLE};
 use libc::sock_filter;
 use rustix::{
     event::epoll,
-    fs::{Mode, OFlags},
+    process::{Resource, Rlimit, getrlimit, setrlimit},
     thread::CpuSet,
 };
 
 use events::{wait_for_events, watch_for};
 use keeping::Client;
-use live::{Live, Pending, end, handle_on};
+use live::{Live, Pending, end};
 
 use crate::{
     cgroup::Cgroups,
@@ -129,6 +129,9 @@ fn prepare(control: &OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> Result<La
     let _ = rustix::process::setsid();
     rustix::process::umask(rustix::fs::Mode::empty());
     step("leave the caller's folder", rustix::process::chdir("/"))?;
+    // A keeper holds a few descriptors of each of its sandboxes, and the usual limit is for programs that still use `select`.
+    let most = getrlimit(Resource::Nofile).maximum;
+    step("raise the number of descriptors", setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }))?;
     let scratch = runtime.scratch();
     let owner = step("register the launcher", Owner::register(runtime))?;
     let standing = Standing::take()?;
@@ -317,8 +320,6 @@ impl Launcher {
         let host = self.host.get_or_insert_with(HostNamespaces::own);
         let settings = live.settings(self.standing);
         let (present, zygote) = checks::present(live.pid, host, &live.groups, &settings, &report);
-        live.zygote = zygote.and_then(|pid| handle_on(pid, live));
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let group = live.groups.name().to_owned();
         let held = self.cgroups.held();
         if let Some(kept) = &mut live.living {
@@ -326,8 +327,10 @@ impl Launcher {
             let _ = kept.note_layers(&present);
         }
         let answer = Answer::Created { held, guest_pid: live.pid.as_raw_nonzero().get(), group, present };
-        live.mounts =
-            rustix::fs::open(format!("/proc/{}/ns/mnt", live.pid.as_raw_nonzero()), flags, Mode::empty()).ok();
+        // A keeper may have thousands, of which each fork copies all descriptors.
+        if live.living.is_none() {
+            live.take_hold(zygote);
+        }
         let mut fds = vec![live.store.as_fd(), live.process.as_fd()];
         fds.extend(pending.watch.as_ref().map(|watch| watch.as_fd()));
         if wire::send(&pending.reply, &answer, &fds).is_err() {
@@ -356,6 +359,9 @@ impl Launcher {
             return;
         };
         live.destroy = true;
+        if live.living.is_some() {
+            live.take_hold(checks::zygote_of(live.pid));
+        }
         end(live);
         // While the kernel ends the processes, there is time to read what it counted, and for the caller to use it.
         if let Some(reply) = reply {

@@ -34,7 +34,6 @@ use super::{
     watch_for,
 };
 use crate::{
-    checks,
     living::{Door, GROUP_OWNER, Known, LiveRecord, LivingFolder},
     mounts::Mapped,
     plan::{Answer, Failure, Order, Plan, step},
@@ -222,10 +221,9 @@ impl Launcher {
         let store = step("open the files", rustix::fs::open(&life.store, flags, Mode::empty()))?;
         let groups = self.cgroups.named_living(&record.group);
         let door = step("listen for commands", folder.listen(Door::Keeper))?;
-        let disk = step("look at the disk", Disk::of(&plan, &store))?;
+        let disk = step("look at the disk", Disk::of(&plan))?;
         let memory = watch_memory(&groups, pid, &plan);
-        let zygote = checks::zygote_of(pid);
-        let mut live = Live {
+        let live = Live {
             id,
             pid,
             process,
@@ -253,7 +251,6 @@ impl Launcher {
                 due: Instant::now(),
             }),
         };
-        live.zygote = zygote.and_then(|zygote| super::handle_on(zygote, &live));
         let number = self.next;
         self.register(live);
         self.begin_leaves(number);
@@ -367,7 +364,7 @@ impl Launcher {
             if disk.looking.is_none() && disk.next.is_some_and(|next| next <= now) {
                 disk.next = None;
                 if (followed || busy || std::mem::take(&mut disk.has_run))
-                    && let Ok(told) = disk.begin_look()
+                    && let Ok(told) = disk.begin_look(&live.store)
                 {
                     let _ = watch_for(&self.events, told, number << KIND_BITS | DISK);
                 }
@@ -388,7 +385,7 @@ impl Launcher {
 fn keep(folder: &LivingFolder, record: LiveRecord, live: &Live, lock: OwnedFd, door: OwnedFd) -> Result<Kept, Failure> {
     let kept = || -> io::Result<Kept> {
         folder.write(&record)?;
-        let disk = Disk::of(&record.plan, &live.store)?;
+        let disk = Disk::of(&record.plan)?;
         let (folder, due) = (folder.clone(), Instant::now());
         Ok(Kept { folder, _lock: lock, door, record, leaves: None, ended: None, disk, due })
     };
