@@ -4,6 +4,7 @@ mod changes;
 mod cold;
 mod command_line;
 mod density;
+mod exec;
 mod files;
 mod living_run;
 mod memory;
@@ -30,6 +31,8 @@ pub(crate) enum Row {
     Second,
     /// A run in a sandbox that stays, with usage per run.
     Living,
+    /// `glovebox exec` from the shell.
+    Exec,
     /// What recording adds to a run.
     Recording,
     /// Cold sandboxes per second.
@@ -54,6 +57,7 @@ impl Row {
         Row::User,
         Row::Second,
         Row::Living,
+        Row::Exec,
         Row::Recording,
         Row::Rate,
         Row::Memory,
@@ -71,6 +75,7 @@ impl Row {
             Row::User => ordinary_user::measure(bench, report),
             Row::Second => second_run::measure(bench, report),
             Row::Living => living_run::measure(bench, report),
+            Row::Exec => exec::measure(bench, report),
             Row::Recording => recording::measure(bench, report),
             Row::Rate => rate::measure(bench, report),
             Row::Memory => memory::measure(bench, report),

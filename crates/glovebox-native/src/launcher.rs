@@ -52,6 +52,7 @@ use crate::{
     network::Networks,
     owner::{Owner, RuntimeFolder},
     plan::{Answer, Failure, GuestReport, Order, step},
+    ranges::{Range, Ranges},
     seccomp,
     skeleton::Skeletons,
     standing::Standing,
@@ -82,6 +83,8 @@ struct Launcher {
     cgroups: Cgroups,
     skeletons: Skeletons,
     networks: Networks,
+    /// Ranges of host ids, which only root gives.
+    ranges: Option<Ranges>,
     filter: Vec<sock_filter>,
     proc_masks: Masks,
     /// The CPUs that the caller may use.
@@ -111,6 +114,7 @@ pub(crate) fn main(control: OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> ! 
             sys::let_others_go_first();
             launcher.end_everything();
             launcher.collect_garbage();
+            launcher.ranges.iter_mut().for_each(Ranges::clear);
             launcher.owner.unregister();
             match (served, launcher.passed) {
                 (Ok(()), Some((refusal, passed))) => confined::serve(&control, refusal, cpus, runtime, Some(passed)),
@@ -143,9 +147,12 @@ fn prepare(control: &OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> Result<La
     let events = step("watch for events", epoll::create(epoll::CreateFlags::CLOEXEC))?;
     step("watch for events", watch_for(&events, control, CONTROL))?;
     let mut networks = step("look at the network", Networks::new())?;
+    let ranges = (standing == Standing::Root).then(|| Ranges::of(owner.folder(), owner.name()));
+    let mut ranges = step("look at the ranges of ids", ranges.transpose())?;
     let (filter, proc_masks) = (seccomp::compile(), Masks::detect());
     if standing == Standing::Root && wait_for_events(&events, Some(Duration::ZERO)) == Ok(Vec::new()) {
-        // The caller still reads its command line. Without one ahead the first sandbox makes its own, and says why it cannot.
+        // The caller still reads its command line. Without these ahead the first sandbox makes its own, and says why it cannot.
+        let _ = ranges.as_mut().map(|ranges| ranges.make_spare(&cgroups));
         let _ = networks.make_spare();
     }
     Ok(Launcher {
@@ -155,6 +162,7 @@ fn prepare(control: &OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> Result<La
         cgroups,
         skeletons,
         networks,
+        ranges,
         filter,
         proc_masks,
         cpus,
@@ -257,13 +265,20 @@ impl Launcher {
             Order::Create { id, plan } => {
                 let (Some(reply), Some(channel)) = (reply, fds.next()) else { return };
                 let groups = self.cgroups.named(&self.owner.group(id));
-                match self.launch(id, &plan, &groups, GuestChannel::Connected(channel), None) {
+                let mut range = None;
+                let launched = self.take_range(id, &plan, &groups).and_then(|taken| {
+                    range = taken;
+                    self.launch(id, &plan, &groups, GuestChannel::Connected(channel), None, range.as_ref())
+                });
+                match launched {
                     Ok((mut live, report, watch)) => {
+                        live.range = range;
                         live.pending = Some(Pending { report, reply, watch });
                         self.register(live);
                     }
                     Err(failure) => {
-                        groups.remove_when_empty();
+                        let is_empty = groups.remove_when_empty();
+                        self.give_back(range, is_empty);
                         let _ = wire::send(reply, &Answer::Failed(failure), &[]);
                     }
                 }
@@ -388,14 +403,22 @@ impl Launcher {
         let over =
             self.sandboxes.get(&number).is_some_and(|live| live.exited && (live.destroy || live.living.is_some()));
         if let Some(live) = over.then(|| self.sandboxes.remove(&number)).flatten() {
-            live.groups.remove_when_empty();
+            let is_empty = live.groups.remove_when_empty();
+            self.give_back(live.range, is_empty);
             if let Some(kept) = live.living {
-                kept.end();
+                kept.end(self.ranges.as_ref().filter(|_| is_empty));
             }
             // The kernel takes its time to let go of files and mounts that nobody can reach any more.
             for reply in &live.ending {
                 let _ = wire::send(reply, &Answer::Destroyed, &[]);
             }
+        }
+    }
+
+    /// Takes back the range of ids of a sandbox, unless something may still run with them: then it is the collection's.
+    fn give_back(&mut self, range: Option<Range>, is_empty: bool) {
+        if let (Some(ranges), Some(range)) = (&mut self.ranges, range.filter(|_| is_empty)) {
+            ranges.give_back(range);
         }
     }
 
@@ -426,9 +449,10 @@ impl Launcher {
         }
         for live in std::mem::take(&mut self.sandboxes).into_values() {
             sys::wait_for(&live.process);
-            live.groups.remove_when_empty();
+            let is_empty = live.groups.remove_when_empty();
+            self.give_back(live.range, is_empty);
             if let Some(kept) = live.living {
-                kept.end();
+                kept.end(self.ranges.as_ref().filter(|_| is_empty));
             }
         }
     }

@@ -66,6 +66,16 @@ enum Soak {
         #[arg(long, default_value_t = 20)]
         at_once: usize,
     },
+    /// Many sandboxes that are made to stay, used once and destroyed, some at a time.
+    #[command(name = "soak-living")]
+    Living {
+        /// How many.
+        #[arg(long, default_value_t = 10_000)]
+        count: usize,
+        /// How many at a time.
+        #[arg(long, default_value_t = 4)]
+        at_once: usize,
+    },
     /// Ends the glovebox process, its launcher or both at random moments, and looks for what is left.
     #[command(name = "soak-kill")]
     Kill {
@@ -143,6 +153,7 @@ fn run(args: Args) -> anyhow::Result<bool> {
         match args.soak {
             Some(Soak::Runs { count }) => soak::runs(subject, count).await,
             Some(Soak::Concurrent { count, at_once }) => soak::concurrent(subject, count, at_once).await,
+            Some(Soak::Living { count, at_once }) => soak::living(subject, count, at_once).await,
             Some(Soak::Client { data_dir, sandbox, line, timeout_ms }) => {
                 let timeout = Duration::from_millis(timeout_ms);
                 run_client(&*subject, &data_dir, &sandbox, &line, timeout).await.map(|()| true)

@@ -37,6 +37,7 @@ use crate::{
     living::{Door, GROUP_OWNER, Known, LiveRecord, LivingFolder},
     mounts::Mapped,
     plan::{Answer, Failure, Order, Plan, step},
+    ranges::{Range, Ranges},
     store,
     sys::{self, Forked},
     wire,
@@ -88,8 +89,12 @@ impl Kept {
         self.due = self.due.min(self.disk.note_run());
     }
 
-    /// Removes what is left of a sandbox whose guest has ended. Its files stay, unless its lifetime is over.
-    pub(super) fn end(self) {
+    /// Removes what is left of a sandbox whose guest has ended, and frees its range of ids if all its processes have. Its files
+    /// stay, unless its lifetime is over.
+    pub(super) fn end(self, ranges: Option<&Ranges>) {
+        if let (Some(ranges), Some(range)) = (ranges, self.record.range) {
+            ranges.release(range, &self.record.group);
+        }
         if let (Some(reason), Some(life)) = (self.ended, &self.record.plan.living) {
             // What cannot be removed now is removed with the rest of the sandbox by `gc`.
             let _ = note_end(&life.store, reason);
@@ -138,18 +143,22 @@ impl Launcher {
     pub(super) fn create_living(&mut self, id: SandboxId, plan: &Plan, reply: OwnedFd) {
         let folder = LivingFolder::of(self.owner.folder(), id);
         let groups = self.cgroups.named_living(&format!("{GROUP_OWNER}.{id}"));
+        let mut range = None;
         let made = step("make the folder of the sandbox", folder.make()).and_then(|lock| {
             let channel = step("listen for the host", folder.listen(Door::Channel))?;
             let door = step("listen for commands", folder.listen(Door::Keeper))?;
             let has_leaves = self.cgroups.has_leaves(self.standing);
             let leaves = has_leaves.then(|| step("listen for groups", folder.listen(Door::Leaves))).transpose()?;
-            let (live, report, _) = self.launch(id, plan, &groups, GuestChannel::Listening(channel), leaves)?;
+            range = self.take_range(id, plan, &groups)?;
+            let channel = GuestChannel::Listening(channel);
+            let (live, report, _) = self.launch(id, plan, &groups, channel, leaves, range.as_ref())?;
             // The guest still dies with this process; who it is must be known before it no longer does.
             let record = step("know the guest", Known::of(live.pid)).map(|guest| LiveRecord {
                 guest,
                 group: groups.name().to_owned(),
                 plan: plan.clone(),
                 leaves: has_leaves,
+                range: range.as_ref().map(|range: &Range| range.number),
                 present: None,
             });
             let kept = record.and_then(|record| keep(&folder, record, &live, lock, door));
@@ -162,7 +171,10 @@ impl Launcher {
                 self.register(live);
             }
             Err(failure) => {
-                groups.remove_when_empty();
+                let is_empty = groups.remove_when_empty();
+                if let (Some(ranges), Some(range)) = (&self.ranges, range.filter(|_| is_empty)) {
+                    ranges.remove(range);
+                }
                 let _ = folder.remove();
                 let _ = wire::send(reply, &Answer::Failed(failure), &[]);
             }
@@ -239,6 +251,7 @@ impl Launcher {
             exited: false,
             ending: Vec::new(),
             zygote: None,
+            range: None,
             destroy: false,
             living: Some(Kept {
                 folder,
@@ -261,6 +274,7 @@ impl Launcher {
     pub(super) fn only_keep(&mut self, control: &OwnedFd) {
         let _ = epoll::delete(&self.events, control);
         self.only_keeps = true;
+        self.ranges.iter_mut().for_each(Ranges::clear);
         sys::set_name("glovebox-keeper");
         let numbers: Vec<u64> = self.sandboxes.keys().copied().collect();
         for number in numbers {

@@ -14,6 +14,7 @@ use crate::{
     checks::{self, Settings},
     mounts::Mapped,
     plan::Counted,
+    ranges::Range,
     standing::Standing,
     sys::KillOnDrop,
     watch::{self, MemoryWatch},
@@ -42,6 +43,8 @@ pub(super) struct Live {
     pub(super) zygote: Option<OwnedFd>,
     /// Whether the end was asked for.
     pub(super) destroy: bool,
+    /// Its range of host ids, if it is a one-shot sandbox of root. That of a living one is its guest's.
+    pub(super) range: Option<Range>,
     /// What belongs to a living sandbox only.
     pub(super) living: Option<Kept>,
 }

@@ -12,6 +12,7 @@ mod file_contents;
 mod file_folders;
 mod file_watch;
 mod files;
+mod ids;
 mod io;
 mod languages;
 mod layers;
@@ -74,6 +75,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         network::CASES,
         library::CASES,
         living::CASES,
+        ids::CASES,
         storage::CASES,
         runs::CASES,
         clients::CASES,

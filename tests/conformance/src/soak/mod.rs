@@ -7,4 +7,4 @@ mod sample;
 
 pub use kill::kill;
 pub use record::record;
-pub use runs::{concurrent, runs};
+pub use runs::{concurrent, living, runs};
