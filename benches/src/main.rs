@@ -44,6 +44,9 @@ struct Flags {
     /// Sandboxes at one time in the row `rate`.
     #[arg(long, default_value_t = 4)]
     at_once: usize,
+    /// Sandboxes that live at one time in the row `density`.
+    #[arg(long, default_value_t = 1000)]
+    alive: usize,
     /// Print one JSON document in place of the table.
     #[arg(long)]
     json: bool,

@@ -39,6 +39,33 @@ impl Peers {
         let args = ["--host", &self.docker_host, "run", "--rm", "--network", "none", &self.docker_image, "/bin/true"];
         succeed(Command::new("docker").args(args))
     }
+
+    /// A container that stays, without a network, as a sandbox that stays does.
+    pub(crate) fn container(&self) -> Result<Container<'_>> {
+        let words = ["run", "--detach", "--network", "none", &self.docker_image, "sleep", "infinity"];
+        let output = Command::new("docker").args(["--host", &self.docker_host]).args(words).output()?;
+        ensure!(output.status.success(), "docker run: {}", String::from_utf8_lossy(&output.stderr).trim());
+        Ok(Container { peers: self, id: String::from_utf8_lossy(&output.stdout).trim().to_owned() })
+    }
+}
+
+/// A container that does nothing, for `docker exec`. It is removed when this value is dropped.
+pub(crate) struct Container<'a> {
+    peers: &'a Peers,
+    id: String,
+}
+
+impl Container<'_> {
+    /// `docker exec` of `/bin/true` in it.
+    pub(crate) fn exec(&self) -> Result<()> {
+        succeed(Command::new("docker").args(["--host", &self.peers.docker_host, "exec", &self.id, "/bin/true"]))
+    }
+}
+
+impl Drop for Container<'_> {
+    fn drop(&mut self) {
+        let _ = succeed(Command::new("docker").args(["--host", &self.peers.docker_host, "rm", "--force", &self.id]));
+    }
 }
 
 /// Bare fork+exec of `/bin/true`.

@@ -30,9 +30,13 @@ pub(crate) fn soak(args: &[String]) -> Result<()> {
     run(&["cargo", "build", "--release", "--locked", "--workspace", "--bins"])?;
     let conformance = built("release", "conformance").to_string_lossy().into_owned();
     let glovebox = built("release", "glovebox").to_string_lossy().into_owned();
-    let soaks: [(&str, &[&str]); 6] = [
+    let soaks: [(&str, &[&str]); 7] = [
         ("1,000 runs in a row: no failure, no leak, flat memory", &["soak-runs", "--count", "1000"]),
         ("200 runs, 20 at once: no failure, no leak", &["soak-concurrent", "--count", "200", "--at-once", "20"]),
+        (
+            "10,000 sandboxes that stay made, used and destroyed, 4 at once: no failure, no leak, flat memory",
+            &["soak-living", "--count", "10000", "--at-once", "4"],
+        ),
         ("kill -9 at 100 random moments: nothing is left", &["soak-kill", "--count", "100", "--glovebox", &glovebox]),
         (
             "kill -9 while recording, 100 times: only whole runs are in the ledger",

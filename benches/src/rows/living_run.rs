@@ -13,27 +13,35 @@ use crate::{
 pub(super) fn measure(bench: &Bench, report: &mut Report) -> Result<()> {
     let per_run = bench.runtime.block_on(bench.engine.features())?.run_groups;
     let sandbox = bench.runtime.block_on(bench.engine.create_living(NewSandbox::default()))?;
+    let container = bench.flags.peers.container()?;
     let contestants = vec![
         Contestant::new("glovebox, sandbox that stays", || {
             succeeded(&bench.runtime.block_on(sandbox.run(true_request()?))?)
         }),
         Contestant::new("fork+exec with pipes", peers::fork_exec_with_pipes),
+        Contestant::new("docker exec", || container.exec()),
     ];
-    let samples = take_turns(bench.flags.count, contestants)?;
+    let samples = take_turns(bench.flags.count, contestants);
     bench.runtime.block_on(sandbox.destroy())?;
-    let [ours, bare] = [0, 1].map(|at| samples[at].median());
+    let samples = samples?;
+    let [ours, bare, docker] = [0, 1, 2].map(|at| samples[at].median());
     let (goal_text, goal) = match per_run {
         true => ("≤ 2 × bare fork+exec with pipes, usage of the run alone", Goal::AtMost(2.0)),
         false => ("≤ 1.5 × bare fork+exec with pipes", Goal::AtMost(1.5)),
     };
-    report.line(Line {
-        measure: "run in a sandbox that stays, library",
-        goal_text,
-        goal,
-        measured: format!("{ours:.2} ms"),
-        compared: format!("fork+exec with pipes {bare:.2} ms"),
-        value: ours / bare,
-    });
+    let mut line = |goal_text, goal, peer: &str, theirs: f64, value| {
+        let (measured, compared) = (format!("{ours:.2} ms"), format!("{peer} {theirs:.2} ms"));
+        report.line(Line {
+            measure: "run in a sandbox that stays, library",
+            goal_text,
+            goal,
+            measured,
+            compared,
+            value,
+        });
+    };
+    line(goal_text, goal, "fork+exec with pipes", bare, ours / bare);
+    line("≥ 40 × faster than `docker exec`", Goal::AtLeast(40.0), "docker exec", docker, docker / ours);
     report.samples("living", samples);
     Ok(())
 }

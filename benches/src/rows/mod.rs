@@ -3,6 +3,8 @@
 mod changes;
 mod cold;
 mod command_line;
+mod density;
+mod exec;
 mod files;
 mod living_run;
 mod memory;
@@ -29,12 +31,16 @@ pub(crate) enum Row {
     Second,
     /// A run in a sandbox that stays, with usage per run.
     Living,
+    /// `glovebox exec` from the shell.
+    Exec,
     /// What recording adds to a run.
     Recording,
     /// Cold sandboxes per second.
     Rate,
     /// Memory of an idle sandbox.
     Memory,
+    /// Many sandboxes that stay, idle.
+    Density,
     /// 1 GiB of output.
     Output,
     /// The change set of a large tree.
@@ -51,9 +57,11 @@ impl Row {
         Row::User,
         Row::Second,
         Row::Living,
+        Row::Exec,
         Row::Recording,
         Row::Rate,
         Row::Memory,
+        Row::Density,
         Row::Output,
         Row::Changes,
         Row::Files,
@@ -67,9 +75,11 @@ impl Row {
             Row::User => ordinary_user::measure(bench, report),
             Row::Second => second_run::measure(bench, report),
             Row::Living => living_run::measure(bench, report),
+            Row::Exec => exec::measure(bench, report),
             Row::Recording => recording::measure(bench, report),
             Row::Rate => rate::measure(bench, report),
             Row::Memory => memory::measure(bench, report),
+            Row::Density => density::measure(bench, report),
             Row::Output => output::measure(bench, report),
             Row::Changes => changes::measure(bench, report),
             Row::Files => files::measure(bench, report),

@@ -2,7 +2,10 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use glovebox_core::{
@@ -37,19 +40,23 @@ pub struct Engine {
     environment: Arc<[(String, String)]>,
     ledger: Option<Ledger>,
     slots: Slots,
+    /// Whether somebody has looked for what was cut short in the data folder.
+    looked: Arc<AtomicBool>,
 }
 
 impl Engine {
     /// An engine on a backend.
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         let environment = backend.environment().into();
-        Engine { backend, data_dir: DATA_DIR.into(), environment, ledger: None, slots: Slots::default() }
+        let (slots, looked) = (Slots::default(), Arc::default());
+        Engine { backend, data_dir: DATA_DIR.into(), environment, ledger: None, slots, looked }
     }
 
     /// Keeps artifacts and compiled programs below another folder.
     #[must_use]
     pub fn with_data_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.data_dir = folder.into();
+        self.looked = Arc::default();
         self
     }
 
@@ -75,6 +82,11 @@ impl Engine {
     /// The folder that everything is kept below.
     pub(crate) fn data_dir(&self) -> &Path {
         &self.data_dir
+    }
+
+    /// Whether this is the first time that somebody asks. A folder of many sandboxes is not looked through for each one more.
+    pub(crate) fn is_first_look(&self) -> bool {
+        !self.looked.swap(true, Ordering::Relaxed)
     }
 
     /// The environment that every command starts from.

@@ -97,7 +97,9 @@ pub struct Paused {
 impl Engine {
     /// Makes a sandbox that stays when this process is gone, until it is destroyed or its lifetime is over.
     pub async fn create_living(&self, new: NewSandbox) -> Result<Sandbox> {
-        self.remove_abandoned().await;
+        if self.is_first_look() {
+            self.remove_abandoned().await;
+        }
         let NewSandbox { name, labels, mut env, mut spec, toolchains, lifetime } = new;
         if !toolchains.is_empty() {
             spec.mounts.extend(toolchains.mounts()?);

@@ -1,6 +1,6 @@
 //! User namespaces and the shifting of owners.
 //!
-//! Each sandbox of root has its own range of 65536 host ids that nobody else uses. Root inside is the first of them.
+//! Each sandbox of root has its own range of 65536 host ids that nobody else uses; which one, `ranges` decides. Root inside is the first of them.
 //! What there is for an ordinary user is in `standing`. Files of
 //! the host keep their owners as seen inside: what belongs to host id 0 belongs to 0 inside. A workspace is the one
 //! exception: its owner becomes the user that commands run as, so that they can work in it.
@@ -55,10 +55,10 @@ enum Kind {
 }
 
 impl SandboxIds {
-    /// The ids of a planned sandbox.
-    pub(crate) fn new(standing: Standing, id: SandboxId, plan: &Plan) -> Self {
+    /// The ids of a planned sandbox. One of root has this range.
+    pub(crate) fn new(standing: Standing, range: u32, plan: &Plan) -> Self {
         let (kind, base) = match standing {
-            Standing::Root => (Kind::Range, base(id)),
+            Standing::Root => (Kind::Range, base(range)),
             Standing::SubIds if !plan.as_caller => (Kind::Range, 1),
             Standing::SubIds => (Kind::RangeWithCaller, 1),
             Standing::OneId => (Kind::Caller, 0),
@@ -129,14 +129,30 @@ fn map_with_caller(user: u32) -> String {
 }
 
 /// How many ranges there are.
-const RANGES: u32 = 20_000;
+pub(crate) const RANGES: u32 = 20_000;
 
 /// Behind the ranges, one id for each.
 const ACCOUNTS: u32 = FIRST + RANGES * RANGE;
 
 /// The host id of root inside.
-fn base(id: SandboxId) -> u32 {
-    FIRST + (id.as_u128() % u128::from(RANGES)) as u32 * RANGE
+fn base(range: u32) -> u32 {
+    FIRST + range * RANGE
+}
+
+/// The range whose first id this is.
+pub(crate) fn range_from(first: u32) -> Option<u32> {
+    let from = first.checked_sub(FIRST)?;
+    (from % RANGE == 0 && from / RANGE < RANGES).then_some(from / RANGE)
+}
+
+/// The range that a sandbox has unless another one has it.
+pub(crate) fn usual_range(id: SandboxId) -> u32 {
+    (id.as_u128() % u128::from(RANGES)) as u32
+}
+
+/// A map by which what one range owns belongs to another.
+pub(crate) fn moved_map(from: u32, to: u32) -> String {
+    format!("{from} {to} {RANGE}\n")
 }
 
 /// The map of a sandbox of root.
@@ -249,8 +265,13 @@ mod tests {
     #[test]
     fn ranges_never_touch_ordinary_ids_or_overflow() {
         for _ in 0..1000 {
-            let base = base(SandboxId::new());
+            let range = usual_range(SandboxId::new());
+            let base = base(range);
             assert!(base >= 0x2000_0000 && base.checked_add(RANGE).is_some_and(|end| end <= ACCOUNTS));
+            assert_eq!(range_from(base), Some(range));
+        }
+        for no_range in [0, FIRST - 1, FIRST + 1, ACCOUNTS] {
+            assert_eq!(range_from(no_range), None);
         }
     }
 }

@@ -35,13 +35,13 @@ use glovebox_guest::{GuestChannel, IDLE};
 use libc::sock_filter;
 use rustix::{
     event::epoll,
-    fs::{Mode, OFlags},
+    process::{Resource, Rlimit, getrlimit, setrlimit},
     thread::CpuSet,
 };
 
 use events::{wait_for_events, watch_for};
 use keeping::Client;
-use live::{Live, Pending, end, handle_on};
+use live::{Live, Pending, end};
 
 use crate::{
     cgroup::Cgroups,
@@ -52,6 +52,7 @@ use crate::{
     network::Networks,
     owner::{Owner, RuntimeFolder},
     plan::{Answer, Failure, GuestReport, Order, step},
+    ranges::{Range, Ranges},
     seccomp,
     skeleton::Skeletons,
     standing::Standing,
@@ -82,6 +83,8 @@ struct Launcher {
     cgroups: Cgroups,
     skeletons: Skeletons,
     networks: Networks,
+    /// Ranges of host ids, which only root gives.
+    ranges: Option<Ranges>,
     filter: Vec<sock_filter>,
     proc_masks: Masks,
     /// The CPUs that the caller may use.
@@ -113,6 +116,7 @@ pub(crate) fn main(control: OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> ! 
             sys::let_others_go_first();
             launcher.end_everything();
             launcher.collect_garbage();
+            launcher.ranges.iter_mut().for_each(Ranges::clear);
             launcher.owner.unregister();
             match (served, launcher.passed) {
                 (Ok(()), Some((refusal, passed))) => confined::serve(&control, refusal, cpus, runtime, Some(passed)),
@@ -131,6 +135,9 @@ fn prepare(control: &OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> Result<La
     let _ = rustix::process::setsid();
     rustix::process::umask(rustix::fs::Mode::empty());
     step("leave the caller's folder", rustix::process::chdir("/"))?;
+    // A keeper holds a few descriptors of each of its sandboxes, and the usual limit is for programs that still use `select`.
+    let most = getrlimit(Resource::Nofile).maximum;
+    step("raise the number of descriptors", setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }))?;
     let scratch = runtime.scratch();
     let owner = step("register the launcher", Owner::register(runtime))?;
     let standing = Standing::take()?;
@@ -142,9 +149,12 @@ fn prepare(control: &OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> Result<La
     let events = step("watch for events", epoll::create(epoll::CreateFlags::CLOEXEC))?;
     step("watch for events", watch_for(&events, control, CONTROL))?;
     let mut networks = step("look at the network", Networks::new())?;
+    let ranges = (standing == Standing::Root).then(|| Ranges::of(owner.folder(), owner.name()));
+    let mut ranges = step("look at the ranges of ids", ranges.transpose())?;
     let (filter, proc_masks) = (seccomp::compile(), Masks::detect());
     if standing == Standing::Root && wait_for_events(&events, Some(Duration::ZERO)) == Ok(Vec::new()) {
-        // The caller still reads its command line. Without one ahead the first sandbox makes its own, and says why it cannot.
+        // The caller still reads its command line. Without these ahead the first sandbox makes its own, and says why it cannot.
+        let _ = ranges.as_mut().map(|ranges| ranges.make_spare(&cgroups));
         let _ = networks.make_spare();
     }
     Ok(Launcher {
@@ -154,6 +164,7 @@ fn prepare(control: &OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> Result<La
         cgroups,
         skeletons,
         networks,
+        ranges,
         filter,
         proc_masks,
         cpus,
@@ -257,13 +268,20 @@ impl Launcher {
             Order::Create { id, plan } => {
                 let (Some(reply), Some(channel)) = (reply, fds.next()) else { return };
                 let groups = self.cgroups.named(&self.owner.group(id));
-                match self.launch(id, &plan, &groups, GuestChannel::Connected(channel), None) {
+                let mut range = None;
+                let launched = self.take_range(id, &plan, &groups).and_then(|taken| {
+                    range = taken;
+                    self.launch(id, &plan, &groups, GuestChannel::Connected(channel), None, range.as_ref())
+                });
+                match launched {
                     Ok((mut live, report, watch)) => {
+                        live.range = range;
                         live.pending = Some(Pending { report, reply, watch });
                         self.register(live);
                     }
                     Err(failure) => {
-                        groups.remove_when_empty();
+                        let is_empty = groups.remove_when_empty();
+                        self.give_back(range, is_empty);
                         let _ = wire::send(reply, &Answer::Failed(failure), &[]);
                     }
                 }
@@ -324,8 +342,6 @@ impl Launcher {
         let host = self.host.get_or_insert_with(HostNamespaces::own);
         let settings = live.settings(self.standing);
         let (present, zygote) = checks::present(live.pid, host, &live.groups, &settings, &report);
-        live.zygote = zygote.and_then(|pid| handle_on(pid, live));
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let group = live.groups.name().to_owned();
         let held = self.cgroups.held();
         if let Some(kept) = &mut live.living {
@@ -333,8 +349,10 @@ impl Launcher {
             let _ = kept.note_layers(&present);
         }
         let answer = Answer::Created { held, guest_pid: live.pid.as_raw_nonzero().get(), group, present };
-        live.mounts =
-            rustix::fs::open(format!("/proc/{}/ns/mnt", live.pid.as_raw_nonzero()), flags, Mode::empty()).ok();
+        // A keeper may have thousands, of which each fork copies all descriptors.
+        if live.living.is_none() {
+            live.take_hold(zygote);
+        }
         let mut fds = vec![live.store.as_fd(), live.process.as_fd()];
         fds.extend(pending.watch.as_ref().map(|watch| watch.as_fd()));
         if wire::send(&pending.reply, &answer, &fds).is_err() {
@@ -363,6 +381,9 @@ impl Launcher {
             return;
         };
         live.destroy = true;
+        if live.living.is_some() {
+            live.take_hold(checks::zygote_of(live.pid));
+        }
         end(live);
         // While the kernel ends the processes, there is time to read what it counted, and for the caller to use it.
         if let Some(reply) = reply {
@@ -389,9 +410,10 @@ impl Launcher {
         let over =
             self.sandboxes.get(&number).is_some_and(|live| live.exited && (live.destroy || live.living.is_some()));
         if let Some(live) = over.then(|| self.sandboxes.remove(&number)).flatten() {
-            live.groups.remove_when_empty();
+            let is_empty = live.groups.remove_when_empty();
+            self.give_back(live.range, is_empty);
             if let Some(kept) = live.living {
-                kept.end();
+                kept.end(self.ranges.as_ref().filter(|_| is_empty));
                 self.reserve =
                     self.reserve.take().filter(|_| self.sandboxes.values().any(|live| live.living.is_some()));
             }
@@ -399,6 +421,13 @@ impl Launcher {
             for reply in &live.ending {
                 let _ = wire::send(reply, &Answer::Destroyed, &[]);
             }
+        }
+    }
+
+    /// Takes back the range of ids of a sandbox, unless something may still run with them: then it is the collection's.
+    fn give_back(&mut self, range: Option<Range>, is_empty: bool) {
+        if let (Some(ranges), Some(range)) = (&mut self.ranges, range.filter(|_| is_empty)) {
+            ranges.give_back(range);
         }
     }
 
@@ -429,9 +458,10 @@ impl Launcher {
         }
         for live in std::mem::take(&mut self.sandboxes).into_values() {
             sys::wait_for(&live.process);
-            live.groups.remove_when_empty();
+            let is_empty = live.groups.remove_when_empty();
+            self.give_back(live.range, is_empty);
             if let Some(kept) = live.living {
-                kept.end();
+                kept.end(self.ranges.as_ref().filter(|_| is_empty));
             }
         }
     }

@@ -19,6 +19,7 @@ mod mounts;
 mod network;
 mod owner;
 mod plan;
+mod ranges;
 mod seccomp;
 mod skeleton;
 mod standing;

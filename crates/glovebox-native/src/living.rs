@@ -315,6 +315,9 @@ pub(crate) struct LiveRecord {
     /// Whether its runs have groups of their own.
     #[serde(default)]
     pub(crate) leaves: bool,
+    /// The range of host ids of a sandbox of root.
+    #[serde(default)]
+    pub(crate) range: Option<u32>,
     /// The layers that were found in place, once they were looked at.
     pub(crate) present: Option<Vec<Layer>>,
 }

@@ -26,6 +26,7 @@ use crate::{
     cgroup::{Cgroups, Side},
     confined,
     living::{GROUP_OWNER, LivingFolder},
+    ranges,
 };
 
 /// The folder in which the launchers of one user keep what does not outlive the host.
@@ -63,6 +64,11 @@ impl RuntimeFolder {
     /// Where living sandboxes are found.
     pub(crate) fn sandboxes(&self) -> PathBuf {
         self.path.join("sandboxes")
+    }
+
+    /// Where the ranges of host ids are taken.
+    pub(crate) fn ids(&self) -> PathBuf {
+        self.path.join("ids")
     }
 
     fn launchers(&self) -> PathBuf {
@@ -119,6 +125,11 @@ impl Owner {
     /// The folder that it is registered in.
     pub(crate) fn folder(&self) -> &RuntimeFolder {
         &self.folder
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// The name of a sandbox's groups.
@@ -238,6 +249,7 @@ pub(crate) fn collect_garbage(folder: &RuntimeFolder, cgroups: &Cgroups, own: Ow
             removed.push(format!("the folder of {}", dead.id));
         }
     }
+    removed.extend(ranges::collect(folder, cgroups));
     Ok(removed)
 }
 

@@ -8,7 +8,10 @@
 use std::{
     ffi::{CStr, CString},
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::MetadataExt,
+    },
     path::Path,
 };
 
@@ -21,7 +24,7 @@ use rustix::{
 };
 
 use crate::{
-    idmap::SandboxIds,
+    idmap::{self, SandboxIds},
     plan::{Failure, Plan, step},
     standing::Standing,
     sys::{self, Sealed},
@@ -63,7 +66,7 @@ pub(crate) fn make(plan: &Plan, ids: &SandboxIds) -> Result<OwnedFd, Failure> {
     // An ordinary user, who reads what is in it afterwards, must be able to enter; commands must not, see the guest's part.
     let mode = if ids.standing() == Standing::Root { 0o700 } else { 0o755 };
     let store = match &plan.living {
-        Some(life) => step("open the store", open_folder(&life.store, (root_uid, root_gid), mode))?,
+        Some(life) => step("open the store", open_folder(&life.store, ids, mode))?,
         None => step("make the store", mount_tmpfs(plan, (root_uid, root_gid), mode))?,
     };
     // What is made with these ids for files belongs to root inside without a change of owner for each.
@@ -113,10 +116,16 @@ fn fill(root: BorrowedFd<'_>, plan: &Plan) -> io::Result<()> {
 
 /// The folder of a living sandbox's files, as a mount of its own. What was in memory before a stop is gone, as after a
 /// reboot.
-fn open_folder(store: &Path, (uid, gid): (u32, u32), mode: u32) -> io::Result<OwnedFd> {
+fn open_folder(store: &Path, ids: &SandboxIds, mode: u32) -> io::Result<OwnedFd> {
+    let (uid, gid) = ids.root();
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let tree = open_tree(CWD, store, flags | OpenTreeFlags::AT_SYMLINK_NOFOLLOW)?;
-    sys::seal_tree(tree.as_fd(), Sealed::Writable, None)?;
+    let before = owner_range(store).filter(|(first, _)| ids.standing() == Standing::Root && *first != uid);
+    // Somebody else got the range that it had before it was stopped. Its files stay as they are, and are shown as those of
+    // the new one.
+    let moved = before.map(|(first, _)| idmap::moved_map(first, uid));
+    let moved = moved.map(|map| idmap::namespace_with(&map, &map)).transpose()?;
+    sys::seal_tree(tree.as_fd(), Sealed::Writable, moved.as_ref().map(AsFd::as_fd))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = rustix::fs::openat(&tree, ".", flags, Mode::empty())?;
     rustix::fs::fchown(&folder, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
@@ -129,6 +138,12 @@ fn open_folder(store: &Path, (uid, gid): (u32, u32), mode: u32) -> io::Result<Ow
         }
     }
     Ok(tree)
+}
+
+/// The first id of the range that owns a store, and its number. A new store is nobody's yet.
+pub(crate) fn owner_range(store: &Path) -> Option<(u32, u32)> {
+    let owner = std::fs::symlink_metadata(store).ok()?.uid();
+    Some((owner, idmap::range_from(owner)?))
 }
 
 /// Removes a store with all that is in it.

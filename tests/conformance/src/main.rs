@@ -67,6 +67,16 @@ enum Soak {
         #[arg(long, default_value_t = 20)]
         at_once: usize,
     },
+    /// Many sandboxes that are made to stay, used once and destroyed, some at a time.
+    #[command(name = "soak-living")]
+    Living {
+        /// How many.
+        #[arg(long, default_value_t = 10_000)]
+        count: usize,
+        /// How many at a time.
+        #[arg(long, default_value_t = 4)]
+        at_once: usize,
+    },
     /// Ends the glovebox process, its launcher or both at random moments, and looks for what is left.
     #[command(name = "soak-kill")]
     Kill {
@@ -174,6 +184,7 @@ fn run(args: Args) -> anyhow::Result<bool> {
             Some(Soak::Actor { data_dir }) => run_actor(&*subject, &data_dir).await.map(|()| true),
             Some(Soak::Folder { count }) => soak::folder(&*subject, count).await,
             Some(Soak::States { seconds, seed }) => soak::states(&*subject, Duration::from_secs(seconds), seed).await,
+            Some(Soak::Living { count, at_once }) => soak::living(subject, count, at_once).await,
             Some(Soak::Client { data_dir, sandbox, line, timeout_ms }) => {
                 let timeout = Duration::from_millis(timeout_ms);
                 run_client(&*subject, &data_dir, &sandbox, &line, timeout).await.map(|()| true)

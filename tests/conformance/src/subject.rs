@@ -1,14 +1,14 @@
 //! A backend under test, with what the suite must know of it beyond the `Backend` trait.
 
-use std::{cell::OnceCell, sync::Arc};
+use std::{cell::OnceCell, collections::BTreeSet, sync::Arc};
 
 use glovebox_core::{Backend, SandboxId};
 use glovebox_native::NativeBackend;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
-    Traces,
-    leftovers::{native_traces, owner_name},
+    Leftovers, Traces,
+    leftovers::{native_traces, native_traces_of, owner_name},
 };
 
 /// A backend under test.
@@ -18,6 +18,9 @@ pub trait Subject {
 
     /// Everything of the backend that is on the host at this moment.
     fn traces(&self) -> Traces;
+
+    /// What is on the host of these sandboxes, which are gone.
+    fn traces_of(&self, sandboxes: &BTreeSet<SandboxId>) -> Leftovers;
 
     /// Ends the guest of a sandbox from outside, as an accident would.
     fn kill_guest(&self, sandbox: SandboxId);
@@ -52,6 +55,10 @@ impl Subject for NativeSubject {
         let launcher = self.backend.launcher_pid();
         let owner = self.owner.get_or_init(|| owner_name(launcher).expect("a living launcher holds its lock"));
         native_traces(launcher, owner)
+    }
+
+    fn traces_of(&self, sandboxes: &BTreeSet<SandboxId>) -> Leftovers {
+        native_traces_of(sandboxes)
     }
 
     fn kill_guest(&self, sandbox: SandboxId) {

@@ -3,11 +3,15 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
+    path::PathBuf,
     process::Stdio,
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    fs::{FlockOperation, flock},
+    process::{Pid, Signal, kill_process},
+};
 use serde_json::Value;
 
 use crate::{Bench, Called};
@@ -37,6 +41,20 @@ impl<'a> Living<'a> {
 
     pub(crate) fn state(&self) -> String {
         self.bench.call(["show", "--json", &self.id]).document()["state"].as_str().expect("a state").to_owned()
+    }
+
+    /// The file of its range of host ids.
+    fn ids(&self) -> PathBuf {
+        let runtime = glovebox_native::NativeBackend::runtime_folder();
+        let record = fs::read(runtime.join("sandboxes").join(&self.id).join("live.json")).expect("it lives");
+        let record: Value = serde_json::from_slice(&record).expect("it is JSON");
+        runtime.join("ids").join(record["range"].to_string())
+    }
+
+    /// Whether its range of host ids is taken.
+    fn has_ids(&self) -> bool {
+        let file = fs::File::open(self.ids()).expect("the range has a file");
+        flock(file, FlockOperation::NonBlockingLockExclusive).is_err()
     }
 
     /// The process that keeps it: whoever holds its lock.
@@ -229,6 +247,7 @@ fn a_sandbox_whose_keeper_was_killed_goes_on_with_another() {
     kill(first);
     until("the lock is free", || living.keeper() != Some(first));
     assert_eq!(living.state(), "ready");
+    assert!(living.has_ids(), "nobody else may have its ids while it lives");
     living.exec(&["--", "touch", "go"]).expect(0, "");
     bench.call(["attach", &run]).expect(0, "through\n");
     let second = living.keeper().expect("somebody else keeps it");
@@ -239,7 +258,9 @@ fn a_sandbox_whose_keeper_was_killed_goes_on_with_another() {
     let peak = |document: &Value| document["usage"]["memory_peak_bytes"].as_u64().expect("a number");
     assert!(peak(&large) > 80 << 20, "{large}");
     assert!(peak(&small) < 20 << 20, "{small}");
+    let ids = living.ids();
     bench.call(["destroy", &living.id]).expect(0, "");
+    assert!(!ids.exists());
 }
 
 #[test]

@@ -61,6 +61,8 @@ pub(crate) struct Inside {
     pub(crate) leaves: Option<OwnedFd>,
     /// Brings the zygote the descriptors by which it joins the commands' groups.
     pub(crate) doors: OwnedFd,
+    /// The lock of its range of host ids, to be held as long as it lives.
+    pub(crate) range: Option<RawFd>,
     pub(crate) plan: Plan,
     pub(crate) filter: Vec<sock_filter>,
     pub(crate) proc_masks: Masks,
@@ -90,11 +92,11 @@ pub(crate) fn main(inside: Inside) -> ! {
 }
 
 fn set_up(inside: Inside) -> Result<(Server, GuestSockets), Failure> {
-    let Inside { launcher, channel, leaves, doors, plan, filter, proc_masks, standing, held, cpus } = inside;
+    let Inside { launcher, channel, leaves, doors, range, plan, filter, proc_masks, standing, held, cpus } = inside;
     // Nothing of the launcher's is kept open, so that each side sees when the other is gone; and a launcher that dies
     // takes the guest along from the first moment.
     let mut keep = vec![launcher.as_raw_fd(), raw(&channel), doors.as_raw_fd()];
-    keep.extend(leaves.as_ref().map(AsRawFd::as_raw_fd));
+    keep.extend(leaves.as_ref().map(AsRawFd::as_raw_fd).into_iter().chain(range));
     keep.sort_unstable();
     step("close the launcher's descriptors", sys::close_all_but(&keep))?;
     step("die with the launcher", sys::die_with_parent())?;

@@ -27,7 +27,6 @@ const MOST_ASKED: usize = 64;
 pub(super) struct Disk {
     /// Folders of the host that can be written in place, to which the store adds; then each volume.
     written: Vec<Written>,
-    store: OwnedFd,
     /// What was in each the last time.
     sizes: Vec<Size>,
     /// What the store alone held then; nothing when that was too much to look at.
@@ -43,12 +42,11 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    pub(super) fn of(plan: &Plan, store: &OwnedFd) -> io::Result<Self> {
+    pub(super) fn of(plan: &Plan) -> io::Result<Self> {
         let written = Written::all(watch::open_written(plan)?, plan)?;
-        let (store, sizes) = (store.try_clone()?, vec![Size::default(); written.len()]);
+        let sizes = vec![Size::default(); written.len()];
         Ok(Disk {
             written,
-            store,
             sizes,
             last: None,
             looking: None,
@@ -65,20 +63,20 @@ impl Disk {
         *self.next.get_or_insert_with(|| Instant::now() + DISK_REST)
     }
 
-    /// Has a child add up what is there, so that the keeper can go on meanwhile.
-    pub(super) fn begin_look(&mut self) -> io::Result<&OwnedFd> {
+    /// Has a child add up what is in the store and in all else that is written, so that the keeper can go on meanwhile.
+    pub(super) fn begin_look(&mut self, store: &OwnedFd) -> io::Result<&OwnedFd> {
         let (told, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         match sys::fork_with(0)? {
             Forked::Child => {
                 sys::set_name("glovebox-watch");
                 let places = self.written.iter().flat_map(|written| &written.places);
-                let mut keep: Vec<_> = places.chain([&self.store, &tell]).map(AsRawFd::as_raw_fd).collect();
+                let mut keep: Vec<_> = places.chain([store, &tell]).map(AsRawFd::as_raw_fd).collect();
                 keep.sort_unstable();
                 if sys::die_with_parent().and_then(|()| sys::close_all_but(&keep)).is_ok() {
                     // A tree that is too much to look at is too much.
                     let much = Size { bytes: u64::MAX, entries: u64::MAX };
                     let size = |places: &[OwnedFd]| watch::total(places).unwrap_or(much);
-                    let store = size(std::slice::from_ref(&self.store));
+                    let store = size(std::slice::from_ref(store));
                     let written = self.written.iter().map(|written| size(&written.places));
                     let said: Vec<u8> = [store].into_iter().chain(written).flat_map(Size::to_bytes).collect();
                     let _ = rustix::io::write(&tell, &said);
@@ -165,7 +163,7 @@ impl Launcher {
             return;
         }
         let late = std::mem::take(&mut disk.late);
-        let begun = disk.begin_look();
+        let begun = disk.begin_look(&live.store);
         if begun.is_ok_and(|told| watch_for(&self.events, told, number << KIND_BITS | DISK).is_ok()) {
             disk.asked = late;
             return;

@@ -34,10 +34,10 @@ use super::{
     watch_for,
 };
 use crate::{
-    checks,
     living::{Door, GROUP_OWNER, Known, LiveRecord, LivingFolder, now_ms},
     mounts::Mapped,
     plan::{Answer, Failure, NOT_KEPT, Order, Plan, step},
+    ranges::{Range, Ranges},
     store,
     sys::{self, Forked},
     wire,
@@ -91,8 +91,12 @@ impl Kept {
         self.due = self.due.min(self.disk.note_run());
     }
 
-    /// Removes what is left of a sandbox whose guest has ended. Its files stay, unless its lifetime is over.
-    pub(super) fn end(self) {
+    /// Removes what is left of a sandbox whose guest has ended, and frees its range of ids if all its processes have. Its files
+    /// stay, unless its lifetime is over.
+    pub(super) fn end(self, ranges: Option<&Ranges>) {
+        if let (Some(ranges), Some(range)) = (ranges, self.record.range) {
+            ranges.release(range, &self.record.group);
+        }
         if let (Some(reason), Some(life)) = (self.ended, &self.record.plan.living) {
             let noted = note_end(&life.store, reason);
             // What cannot be removed now is removed with the rest of the sandbox by `gc`.
@@ -140,18 +144,22 @@ impl Launcher {
     pub(super) fn create_living(&mut self, id: SandboxId, plan: &Plan, reply: OwnedFd) {
         let folder = LivingFolder::of(self.owner.folder(), id);
         let groups = self.cgroups.named_living(&format!("{GROUP_OWNER}.{id}"));
+        let mut range = None;
         let made = step("make the folder of the sandbox", folder.make()).and_then(|lock| {
             let channel = step("listen for the host", folder.listen(Door::Channel))?;
             let door = step("listen for commands", folder.listen(Door::Keeper))?;
             let has_leaves = self.cgroups.has_leaves(self.standing);
             let leaves = has_leaves.then(|| step("listen for groups", folder.listen(Door::Leaves))).transpose()?;
-            let (live, report, _) = self.launch(id, plan, &groups, GuestChannel::Listening(channel), leaves)?;
+            range = self.take_range(id, plan, &groups)?;
+            let channel = GuestChannel::Listening(channel);
+            let (live, report, _) = self.launch(id, plan, &groups, channel, leaves, range.as_ref())?;
             // The guest still dies with this process; who it is must be known before it no longer does.
             let record = step("know the guest", Known::of(live.pid)).map(|guest| LiveRecord {
                 guest,
                 group: groups.name().to_owned(),
                 plan: plan.clone(),
                 leaves: has_leaves,
+                range: range.as_ref().map(|range: &Range| range.number),
                 present: None,
             });
             let kept = record.and_then(|record| keep(&folder, record, &live, lock, door));
@@ -165,7 +173,10 @@ impl Launcher {
                 self.register(live);
             }
             Err(failure) => {
-                groups.remove_when_empty();
+                let is_empty = groups.remove_when_empty();
+                if let (Some(ranges), Some(range)) = (&self.ranges, range.filter(|_| is_empty)) {
+                    ranges.remove(range);
+                }
                 let _ = folder.remove();
                 let _ = wire::send(reply, &Answer::Failed(failure), &[]);
             }
@@ -252,10 +263,9 @@ impl Launcher {
         let store = step("open the files", rustix::fs::open(&life.store, flags, Mode::empty()))?;
         let groups = self.cgroups.named_living(&record.group);
         let door = step("listen for commands", folder.listen(Door::Keeper))?;
-        let disk = step("look at the disk", Disk::of(&plan, &store))?;
+        let disk = step("look at the disk", Disk::of(&plan))?;
         let memory = watch_memory(&groups, pid, &plan);
-        let zygote = checks::zygote_of(pid);
-        let mut live = Live {
+        let live = Live {
             id,
             pid,
             process,
@@ -271,6 +281,7 @@ impl Launcher {
             exited: false,
             ending: Vec::new(),
             zygote: None,
+            range: None,
             destroy: false,
             living: Some(Kept {
                 folder,
@@ -283,7 +294,6 @@ impl Launcher {
                 due: Instant::now(),
             }),
         };
-        live.zygote = zygote.and_then(|zygote| super::handle_on(zygote, &live));
         let number = self.next;
         self.reserve = self.reserve.take().or_else(reserve);
         self.register(live);
@@ -295,6 +305,7 @@ impl Launcher {
     pub(super) fn only_keep(&mut self, control: &OwnedFd) {
         let _ = epoll::delete(&self.events, control);
         self.only_keeps = true;
+        self.ranges.iter_mut().for_each(Ranges::clear);
         sys::set_name("glovebox-keeper");
         let numbers: Vec<u64> = self.sandboxes.keys().copied().collect();
         for number in numbers {
@@ -414,7 +425,7 @@ impl Launcher {
             if disk.looking.is_none() && disk.next.is_some_and(|next| next <= now) {
                 disk.next = None;
                 if (followed || busy || std::mem::take(&mut disk.has_run))
-                    && let Ok(told) = disk.begin_look()
+                    && let Ok(told) = disk.begin_look(&live.store)
                 {
                     let _ = watch_for(&self.events, told, number << KIND_BITS | DISK);
                 }
@@ -440,7 +451,7 @@ pub(super) fn reserve() -> Option<OwnedFd> {
 fn keep(folder: &LivingFolder, record: LiveRecord, live: &Live, lock: OwnedFd, door: OwnedFd) -> Result<Kept, Failure> {
     let kept = || -> io::Result<Kept> {
         folder.write(&record)?;
-        let disk = Disk::of(&record.plan, &live.store)?;
+        let disk = Disk::of(&record.plan)?;
         let (folder, due) = (folder.clone(), Instant::now());
         Ok(Kept { folder, _lock: lock, door, record, leaves: None, ended: None, disk, due })
     };

@@ -3,7 +3,10 @@
 use std::os::fd::OwnedFd;
 
 use glovebox_core::{RunId, SandboxId, UsageNow};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::{
+    fs::{Mode, OFlags},
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
 
 use super::{Launcher, keeping::Kept, leaves::hand_out};
 use crate::{
@@ -11,6 +14,7 @@ use crate::{
     checks::{self, Settings},
     mounts::Mapped,
     plan::Counted,
+    ranges::Range,
     standing::Standing,
     sys::KillOnDrop,
     watch::{self, MemoryWatch},
@@ -23,7 +27,8 @@ pub(super) struct Live {
     pub(super) process: OwnedFd,
     pub(super) groups: Groups,
     pub(super) store: OwnedFd,
-    /// Held so that its mounts are taken down by the launcher, after it has answered, and not by the dying guest.
+    /// Held so that its mounts are taken down by the launcher, after it has answered, and not by the dying guest. Of a living
+    /// sandbox only while it ends.
     pub(super) mounts: Option<OwnedFd>,
     pub(super) memory: Option<MemoryWatch>,
     pub(super) _disk_watch: Option<KillOnDrop>,
@@ -34,10 +39,12 @@ pub(super) struct Live {
     pub(super) exited: bool,
     /// Who waits for the end.
     pub(super) ending: Vec<OwnedFd>,
-    /// The zygote, which is killed along so that it does not end only after the guest.
+    /// The zygote, which is killed along so that it does not end only after the guest. Of a living sandbox only while it ends.
     pub(super) zygote: Option<OwnedFd>,
     /// Whether the end was asked for.
     pub(super) destroy: bool,
+    /// Its range of host ids, if it is a one-shot sandbox of root. That of a living one is its guest's.
+    pub(super) range: Option<Range>,
     /// What belongs to a living sandbox only.
     pub(super) living: Option<Kept>,
 }
@@ -124,17 +131,21 @@ impl Live {
         self.commands().len() > 1
     }
 
+    /// Takes hold of what makes for a quick end: the mounts, and the zygote where it is still one of the sandbox's once it is
+    /// open, so that no recycled id is meant.
+    pub(super) fn take_hold(&mut self, zygote: Option<i32>) {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let mounts = format!("/proc/{}/ns/mnt", self.pid.as_raw_nonzero());
+        self.mounts = rustix::fs::open(mounts, flags, Mode::empty()).ok();
+        let open = |pid: i32| Some((pid, pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?));
+        let ours = |pid: i32| self.groups.hold(Side::Run, pid) || checks::zygote_of(self.pid) == Some(pid);
+        self.zygote = zygote.and_then(open).filter(|(pid, _)| ours(*pid)).map(|(_, handle)| handle);
+    }
+
     /// What the checks of the layers need to know of the order.
     pub(super) fn settings(&self, standing: Standing) -> Settings {
         Settings { mapped: self.mapped, host_network: self.host_network, user: self.user, standing }
     }
-}
-
-/// A descriptor of a process that is still one of the sandbox's once it is open, so that no recycled id is meant.
-pub(super) fn handle_on(pid: i32, live: &Live) -> Option<OwnedFd> {
-    let handle = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-    let ours = live.groups.hold(Side::Run, pid) || checks::zygote_of(live.pid) == Some(pid);
-    ours.then_some(handle)
 }
 
 /// Ends the guest; the kernel then ends every process of its namespace, and the zygote need not wait for that.

@@ -1,6 +1,9 @@
 //! Making a sandbox: the host's side.
 
-use std::{io, os::fd::OwnedFd};
+use std::{
+    io,
+    os::fd::{AsRawFd, OwnedFd},
+};
 
 use glovebox_core::SandboxId;
 use glovebox_guest::GuestChannel;
@@ -13,6 +16,7 @@ use crate::{
     inside::{self, Inside},
     mounts::{self, Mapped, Tree},
     plan::{Failure, Plan, step},
+    ranges::Range,
     standing::Standing,
     store,
     sys::{self, Forked, KillOnDrop},
@@ -30,8 +34,9 @@ impl Launcher {
         groups: &Groups,
         channel: GuestChannel,
         leaves: Option<OwnedFd>,
+        range: Option<&Range>,
     ) -> Result<(Live, OwnedFd, Option<OwnedFd>), Failure> {
-        let ids = SandboxIds::new(self.standing, id, plan);
+        let ids = SandboxIds::new(self.standing, range.map_or(0, |range| range.number), plan);
         let (report, guest_report) = step("make sockets", wire::message_pair())?;
         let (door_sender, doors) = step("make sockets", wire::message_pair())?;
         let forked = step("fork the guest", self.fork_into_network(plan, &ids))?;
@@ -42,6 +47,8 @@ impl Launcher {
                 channel,
                 leaves,
                 doors,
+                // That of a living sandbox is the guest's own: it must stay taken when this process is gone.
+                range: range.filter(|_| plan.living.is_some()).map(|range| range.lock.as_raw_fd()),
                 plan: plan.clone(),
                 filter: std::mem::take(&mut self.filter),
                 proc_masks: std::mem::take(&mut self.proc_masks),
@@ -84,6 +91,7 @@ impl Launcher {
             mounts: None,
             memory: watch_memory(groups, pid, plan),
             living: None,
+            range: None,
             _disk_watch: disk_watch,
             mapped,
             host_network: plan.host_network,
@@ -95,6 +103,20 @@ impl Launcher {
             zygote: None,
         };
         Ok((live, report, watch))
+    }
+
+    /// The range of host ids for a sandbox, where it is one of root. A living one that was there before has files that belong to
+    /// the range it had.
+    pub(super) fn take_range(&mut self, id: SandboxId, plan: &Plan, groups: &Groups) -> Result<Option<Range>, Failure> {
+        let Some(ranges) = &mut self.ranges else { return Ok(None) };
+        let taken = match &plan.living {
+            None => ranges.take_any(&self.cgroups),
+            Some(life) => {
+                let before = store::owner_range(&life.store).map(|(_, number)| number);
+                ranges.take(before.unwrap_or_else(|| idmap::usual_range(id)), groups.name(), &self.cgroups)
+            }
+        };
+        step("take a range of ids", taken).map(Some)
     }
 
     /// Forks the guest in the network that it will have.

@@ -14,6 +14,7 @@ mod file_folders;
 mod file_watch;
 mod files;
 mod full_disk;
+mod ids;
 mod io;
 mod languages;
 mod layers;
@@ -84,6 +85,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         stuck::CASES,
         descriptors::CASES,
         full_disk::CASES,
+        ids::CASES,
         storage::CASES,
         runs::CASES,
         clients::CASES,

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use native::{owner_name, traces as native_traces};
+pub(crate) use native::{owner_name, traces as native_traces, traces_of as native_traces_of};
 pub(crate) use orphans::{lock_holders, orphaned_things};
 
 /// Everything of a backend that is on the host at one moment.

@@ -7,9 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use glovebox_core::SandboxId;
 use glovebox_native::NativeBackend;
 
-use super::{Traces, orphans::lock_holders};
+use super::{Leftovers, Traces, orphans::lock_holders};
 
 /// Where launchers keep their locks.
 pub(super) fn launchers() -> PathBuf {
@@ -43,15 +44,38 @@ pub(crate) fn traces(launcher: i32, owner: &str) -> Traces {
     Traces { things, counts }
 }
 
-/// Open descriptors of a process. A launcher holds its own network, and often one for the next sandbox: these are not
-/// counted as long as there are no more.
+/// What is on the host of these sandboxes: processes, control groups, ranges of ids and folders.
+pub(crate) fn traces_of(sandboxes: &BTreeSet<SandboxId>) -> Leftovers {
+    let is_theirs = |text: &str| {
+        let id = text.find("sb_").and_then(|at| text.get(at..at + 29)).and_then(|id| id.parse().ok());
+        id.is_some_and(|id| sandboxes.contains(&id))
+    };
+    let runtime = NativeBackend::runtime_folder();
+    let folders = ["sandboxes", "ids"].map(|folder| fs::read_dir(runtime.join(folder)).into_iter().flatten().flatten());
+    let files = folders.into_iter().flatten().map(|entry| entry.path());
+    let holders = files.map(|path| (fs::read_to_string(&path).unwrap_or_default(), path));
+    let files = holders.filter(|(holder, path)| is_theirs(holder) || is_theirs(&path.to_string_lossy()));
+    let groups = glovebox_groups().into_iter().filter(|group| is_theirs(&group.to_string_lossy()));
+    let processes = all_processes().into_iter().map(|process| process.pid);
+    let processes = processes.filter(|pid| {
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        groups.lines().any(is_theirs)
+    });
+    let left = files.map(|(_, path)| format!("file {}", path.display()));
+    let left = left.chain(groups.map(|group| format!("control group {}", group.display())));
+    Leftovers(left.chain(processes.map(|pid| format!("process {pid}"))).collect())
+}
+
+/// Open descriptors of a process. A launcher holds its own network, and often one for the next sandbox, and a few ranges of
+/// ids: these are not counted as long as there are no more.
 fn descriptors(pid: i32) -> usize {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    let is_network = |entry: &fs::DirEntry| {
-        fs::read_link(entry.path()).is_ok_and(|target| target.to_string_lossy().starts_with("net:["))
-    };
-    let (networks, others): (Vec<_>, Vec<_>) = entries.partition(is_network);
-    others.len() + networks.len().saturating_sub(2)
+    let ids = NativeBackend::runtime_folder().join("ids");
+    let targets: Vec<PathBuf> = entries.filter_map(|entry| fs::read_link(entry.path()).ok()).collect();
+    let networks = targets.iter().filter(|target| target.to_string_lossy().starts_with("net:[")).count();
+    let ranges = targets.iter().filter(|target| target.starts_with(&ids)).count();
+    let others = targets.len() - networks - ranges;
+    others + networks.saturating_sub(2) + ranges.saturating_sub(RANGES)
 }
 
 /// The name that a launcher gives to everything it makes: that of the lock file which it holds. The kernel's list of
@@ -147,6 +171,9 @@ fn collect_groups(folder: &Path, groups: &mut Vec<PathBuf>) {
     }
 }
 
+/// A launcher keeps so many ranges of ids for the sandboxes to come.
+const RANGES: usize = 4;
+
 /// A launcher keeps so many skeletons for the sandboxes to come.
 const SKELETONS: usize = 4;
 
@@ -191,5 +218,21 @@ fn run_files(owner: &str, launcher: i32) -> Vec<String> {
         path.contains("/sandboxes/") && !holders.iter().any(|(pid, held)| Some(*held) == inode && *pid == launcher)
     };
     files.retain(|path| !is_others(path));
+    files.retain(|path| !path.contains("/ids/") || is_lost_range(path, owner));
     files.into_iter().map(|path| format!("file {path}")).collect()
+}
+
+/// Whether a range of ids is left of a sandbox that is no more. Those that a launcher holds for sandboxes to come are not, and
+/// others are at work beside this suite.
+fn is_lost_range(path: &str, owner: &str) -> bool {
+    let holder = fs::read_to_string(path).unwrap_or_default();
+    let Some(sandbox) = holder.strip_prefix("living.") else {
+        return holder == owner && fs::File::open(path).is_ok_and(|file| is_free(&file));
+    };
+    !NativeBackend::runtime_folder().join("sandboxes").join(sandbox).exists()
+}
+
+/// Whether nobody holds the lock on a file.
+pub(super) fn is_free(file: &fs::File) -> bool {
+    rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
 }

@@ -11,7 +11,7 @@ use std::{
 
 use glovebox_native::NativeBackend;
 
-use super::native::{all_processes, glovebox_groups, launchers, read_process};
+use super::native::{all_processes, glovebox_groups, is_free, launchers, read_process};
 
 /// Control groups, processes, lock files and mounts that no living owner answers for.
 pub(crate) fn orphaned_things() -> BTreeSet<String> {
@@ -22,12 +22,15 @@ pub(crate) fn orphaned_things() -> BTreeSet<String> {
     };
     let groups: Vec<PathBuf> = glovebox_groups().into_iter().filter(|group| is_orphaned(group)).collect();
     let locks = fs::read_dir(launchers()).into_iter().flatten().flatten().map(|entry| entry.path());
+    let ranges = fs::read_dir(NativeBackend::runtime_folder().join("ids")).into_iter().flatten().flatten();
+    let ranges = ranges.map(|entry| entry.path()).filter(|path| fs::File::open(path).is_ok_and(|file| is_free(&file)));
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut things = BTreeSet::new();
     things.extend(groups.iter().flat_map(|group| processes_in(group)));
     things.extend(orphaned_processes());
     things.extend(groups.iter().map(|group| format!("control group {}", group.display())));
     things.extend(locks.filter(|lock| is_orphaned(lock)).map(|lock| format!("file {}", lock.display())));
+    things.extend(ranges.map(|range| format!("file {}", range.display())));
     things.extend(
         mounts
             .lines()

@@ -12,5 +12,5 @@ pub(crate) use folder::list_many;
 pub use kill::kill;
 pub(crate) use kill::random_below;
 pub use record::record;
-pub use runs::{concurrent, runs};
+pub use runs::{concurrent, living, runs};
 pub use states::states;
