@@ -165,6 +165,7 @@ fn environment(clean: &[(String, String)], request: &RunRequest) -> Vec<String> 
 fn start_error(failed: &StartFailed, command: &Command) -> Error {
     const ENOENT: i32 = 2;
     const ENOTDIR: i32 = 20;
+    const EMFILE: i32 = 24;
     let program = &command.argv[0];
     let reason = std::io::Error::from_raw_os_error(failed.errno);
     match (failed.step.as_str(), failed.errno) {
@@ -178,6 +179,10 @@ fn start_error(failed: &StartFailed, command: &Command) -> Error {
         ("chdir", _) => {
             let message = format!("the working directory {} cannot be entered", command.cwd);
             Error::new(ErrorCode::WorkdirUnusable, message).because(reason)
+        }
+        ("stdio", EMFILE) => {
+            let message = "there are as many runs in this sandbox as it has descriptors for";
+            Error::new(ErrorCode::TooMany, message).because(reason).hint("wait for one of the runs to end")
         }
         (step, _) => {
             Error::new(ErrorCode::SandboxSetup, format!("the command could not be started ({step})")).because(reason)

@@ -31,6 +31,9 @@ pub(crate) use limits::GroupLimits;
 
 const FOLDER: &str = "glovebox";
 
+/// How long the kernel is given to let go of processes that have ended.
+const LET_GO: Duration = Duration::from_secs(5);
+
 /// A controller that sandboxes use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Controller {
@@ -376,14 +379,16 @@ impl Groups {
     }
 
     /// Removes groups whose processes have all been ended. The kernel may need a moment to let go of the last one; says
-    /// whether it did.
+    /// whether it did. Mostly that is over before there is anything to wait for; a longer one is slept through.
     pub(crate) fn remove_when_empty(&self) -> bool {
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let begin = Instant::now();
         while !self.remove() {
-            if Instant::now() > deadline {
-                return false;
+            match begin.elapsed() {
+                waited if waited > LET_GO => return false,
+                waited if waited < Duration::from_millis(1) => std::thread::yield_now(),
+                // What was waited for so far is waited for once more, so that the end is seen soon after it came.
+                waited => std::thread::sleep(waited.min(Duration::from_millis(50))),
             }
-            std::thread::yield_now();
         }
         true
     }

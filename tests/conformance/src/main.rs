@@ -14,6 +14,7 @@ use glovebox_conformance::{
     CALLER_MARK, NativeSubject, Options, Subject, UserKind, run_as, run_client, run_suite, run_without_namespaces, soak,
 };
 use glovebox_native::NativeBackend;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Runs the conformance suite against a backend.
 #[derive(Parser)]
@@ -137,6 +138,9 @@ fn run(args: Args) -> anyhow::Result<bool> {
         _ => {}
     }
     let _inheritable = become_a_leaky_caller()?;
+    if args.soak.is_none() {
+        have_few_descriptors()?;
+    }
     let subject = start_backend(&args.backend)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -180,6 +184,15 @@ fn become_a_leaky_caller() -> anyhow::Result<std::os::fd::OwnedFd> {
     }
     let secret = std::fs::File::open("/proc/self/cmdline")?;
     Ok(rustix::io::dup(&secret)?)
+}
+
+/// Lets this process have no more open files than a login shell gives, as most callers do: what is behind it must not be held
+/// to that.
+fn have_few_descriptors() -> anyhow::Result<()> {
+    const USUAL: u64 = 1024;
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let current = maximum.map_or(USUAL, |maximum| maximum.min(USUAL));
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum })?)
 }
 
 fn find_probe(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {

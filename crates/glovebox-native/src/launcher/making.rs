@@ -84,7 +84,7 @@ impl Launcher {
             mounts: None,
             memory: watch_memory(groups, pid, plan),
             living: None,
-            _disk_watch: disk_watch,
+            disk_watch,
             mapped,
             host_network: plan.host_network,
             user: plan.uid,

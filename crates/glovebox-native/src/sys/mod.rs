@@ -340,7 +340,15 @@ pub(crate) fn wait_for_children_again() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
-/// Sends a signal to this process when its parent ends.
+/// Ends this process when its parent does, which is the process of this id. One that ended before this call has ended already,
+/// and is the parent no more: then there is an error.
+pub(crate) fn die_with(parent: Pid) -> io::Result<()> {
+    die_with_parent()?;
+    if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(rustix::io::Errno::SRCH.into()) }
+}
+
+/// Sends a signal to this process when its parent ends. A parent in another process namespace cannot be asked for, and one that
+/// ended before this call is not noticed: see [`die_with`].
 pub(crate) fn die_with_parent() -> io::Result<()> {
     // SAFETY: plain numbers.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }.into())

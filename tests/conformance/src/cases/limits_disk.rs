@@ -21,6 +21,8 @@ cases!["limits":
     an_overlay_workspace_is_under_the_disk_limit needs(disk_limit),
     a_file_in_a_read_write_workspace_cannot_outgrow_the_disk_limit needs(disk_limit),
     a_read_write_workspace_that_outgrows_the_disk_limit_is_watched_and_ended needs(disk_limit),
+    nobody_watches_the_workspace_of_a_run_that_is_over needs(disk_limit),
+    a_look_at_the_disk_is_over_when_its_answer_comes needs(living),
 ];
 
 async fn the_disk_limit_holds_in_every_folder_that_can_be_written(w: World) {
@@ -91,6 +93,28 @@ async fn a_read_write_workspace_that_outgrows_the_disk_limit_is_watched_and_ende
     let enforcement = &run.limits.enforcement;
     assert!(enforcement.values().any(|by| *by == Enforcement::Watched), "{enforcement:?}");
     assert!(size_of(&folder) < 512 * MIB, "{} MiB were written", size_of(&folder) / MIB);
+}
+
+/// Processes that look at the disk now.
+fn watchers(w: &World) -> Vec<String> {
+    w.traces().things.into_iter().filter(|thing| thing.contains("glovebox-watch")).collect()
+}
+
+async fn nobody_watches_the_workspace_of_a_run_that_is_over(w: World) {
+    let folder = w.folder("project");
+    for _ in 0..20 {
+        w.sandbox().workspace(&folder, WorkspaceMode::ReadWrite).sh("true").await.expect_exit(0);
+        assert_eq!(watchers(&w), Vec::<String>::new());
+    }
+}
+
+async fn a_look_at_the_disk_is_over_when_its_answer_comes(w: World) {
+    let sandbox = w.sandbox().create_living().await;
+    for _ in 0..50 {
+        sandbox.usage().await.expect("the usage is told");
+        assert_eq!(watchers(&w), Vec::<String>::new());
+    }
+    sandbox.destroy().await.expect("the sandbox can be destroyed");
 }
 
 fn size_of(folder: &Path) -> u64 {
