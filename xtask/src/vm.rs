@@ -48,7 +48,7 @@ mount -t tmpfs tmpfs /run; mount -t cgroup2 cgroup2 /sys/fs/cgroup
 modprobe overlay; modprobe unix 2>/dev/null; ip link set lo up; hostname vmhost
 ln -s /proc/self/fd /dev/fd; echo '127.0.0.1 localhost' > /etc/hosts
 echo "kernel $(uname -r), control groups of version 2: $(cat /sys/fs/cgroup/cgroup.controllers)"
-cd /opt/glovebox && ./conformance --backend native ONLY; code=$?
+cd /opt/glovebox && ./conformance --backend native --longest 300 ONLY; code=$?
 echo "vm: the suite ended with $code"
 sync; echo o > /proc/sysrq-trigger; sleep 60
 "#;

@@ -34,6 +34,9 @@ struct Args {
     /// The program of glovebox-probe; by default the one beside this program.
     #[arg(long)]
     probe: Option<PathBuf>,
+    /// No case takes so long; one that does hangs. An emulated machine needs more.
+    #[arg(long, value_name = "SECONDS", default_value_t = 40)]
+    longest: u64,
     /// Runs the suite as an ordinary user, whom it makes itself. Only root can.
     #[arg(long, value_name = "KIND")]
     as_user: Option<UserKind>,
@@ -124,6 +127,7 @@ fn run(args: Args) -> anyhow::Result<bool> {
     }
     if args.as_user.is_some() || args.without_namespaces {
         let mut rest: Vec<std::ffi::OsString> = vec!["--backend".into(), args.backend.into()];
+        rest.extend(["--longest".into(), args.longest.to_string().into()]);
         rest.extend(args.json.then(|| "--json".into()));
         rest.extend(args.filter.map(Into::into));
         let probe = find_probe(args.probe)?;
@@ -153,7 +157,8 @@ fn run(args: Args) -> anyhow::Result<bool> {
             }
             Some(Soak::Kill { .. } | Soak::Record { .. }) => unreachable!("handled before a backend is started"),
             None => {
-                let options = Options { filter: args.filter, json: args.json, probe: find_probe(args.probe)? };
+                let (probe, longest) = (find_probe(args.probe)?, Duration::from_secs(args.longest));
+                let options = Options { filter: args.filter, json: args.json, probe, longest };
                 Ok(run_suite(subject, &options).await?.failed.is_empty())
             }
         }
