@@ -430,4 +430,13 @@ mod tests {
         assert_eq!(status_field(status, "Seccomp"), Some("2"));
         assert_eq!(status_field(status, "Cap"), None);
     }
+
+    #[test]
+    fn a_process_whose_parent_is_another_by_now_is_told_so() {
+        let parent = rustix::process::getppid().expect("the test has a parent");
+        let (there, gone) = (die_with(parent), die_with(rustix::process::getpid()));
+        outlive_parent().expect("the test goes on");
+        assert!(there.is_ok(), "{there:?}");
+        assert_eq!(gone.map_err(|error| error.raw_os_error()), Err(Some(libc::ESRCH)));
+    }
 }
