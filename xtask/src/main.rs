@@ -21,7 +21,8 @@ cargo xtask VERB
   test                      everything that must hold before a change goes in; what CI runs (root)
   soak [--fuzz-minutes N]   the long ones: 1,000 runs, 200 at once, 200 kills, fuzzing, releases (root; N is 2)
   bench [FLAGS]             one table against fork+exec, bubblewrap, runc and docker (root; --help for FLAGS)
-  vm                        the conformance suite on Debian's kernel with control groups of version 2 (root)
+  vm [--only NAME]          the conformance suite on Debian's kernel with control groups of version 2 (root);
+                            --only runs the cases whose group is NAME, or whose sentence holds it
   tidy                      the house rules over the whole tree
   dist [--try]              the static program, packed: archive, Debian package, install script, checksums
                             (--try also installs and uses them on three bare systems; root)
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
         "test" => no_flags(rest).and_then(|()| test::test()),
         "soak" => soak::soak(rest),
         "bench" => bench::bench(rest),
-        "vm" => no_flags(rest).and_then(|()| vm::vm()),
+        "vm" => vm::vm(rest),
         "tidy" => no_flags(rest).and_then(|()| tidy::tidy()),
         "dist" => distribution::dist(rest),
         "docs" => docs::docs(rest),

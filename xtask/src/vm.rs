@@ -5,7 +5,7 @@
 
 use std::{fs, path::Path};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
     need::{self, Tool},
@@ -48,13 +48,19 @@ mount -t tmpfs tmpfs /run; mount -t cgroup2 cgroup2 /sys/fs/cgroup
 modprobe overlay; modprobe unix 2>/dev/null; ip link set lo up; hostname vmhost
 ln -s /proc/self/fd /dev/fd; echo '127.0.0.1 localhost' > /etc/hosts
 echo "kernel $(uname -r), control groups of version 2: $(cat /sys/fs/cgroup/cgroup.controllers)"
-cd /opt/glovebox && ./conformance --backend native; code=$?
+cd /opt/glovebox && ./conformance --backend native --longest 300 ONLY; code=$?
 echo "vm: the suite ended with $code"
 sync; echo o > /proc/sysrq-trigger; sleep 60
 "#;
 
 /// The verb `vm`.
-pub(crate) fn vm() -> Result<()> {
+pub(crate) fn vm(rest: &[String]) -> Result<()> {
+    let only = match rest {
+        [] => "",
+        [flag, name] if flag == "--only" => name,
+        _ => bail!("'{}' was not expected", rest.join(" ")),
+    };
+    ensure!(!only.contains('\''), "no case has a quotation mark in its name");
     need::root()?;
     need::tools(&TOOLS)?;
     run(&["cargo", "build", "--release", "--locked", "--workspace", "--bins"])?;
@@ -62,7 +68,7 @@ pub(crate) fn vm() -> Result<()> {
     fs::create_dir_all(&folder)?;
     let at = |name: &str| folder.join(name).to_string_lossy().into_owned();
     let version = fetch_kernel(&folder)?;
-    make_root(&folder, &version)?;
+    make_root(&folder, &version, only)?;
     make_first_disk(&folder, &version)?;
     let kernel = at(&format!("kernel/boot/vmlinuz-{version}"));
     let drive = format!("file={},format=raw,if=virtio", at("root.img"));
@@ -111,14 +117,15 @@ fn fetch_kernel(folder: &Path) -> Result<String> {
     image.context("the kernel's package has no kernel")
 }
 
-/// Makes the disk: a small Debian with the kernel's modules and the suite.
-fn make_root(folder: &Path, version: &str) -> Result<()> {
+/// Makes the disk: a small Debian with the kernel's modules and the suite, which runs the cases that `only` names, or all.
+fn make_root(folder: &Path, version: &str, only: &str) -> Result<()> {
     let tar = folder.join("root.tar");
     if !tar.exists() {
         let include = format!("--include={PACKAGES}");
         run(&["mmdebstrap", "--variant=minbase", &include, "bookworm", &tar.to_string_lossy()])?;
     }
-    fs::write(folder.join("vm-init"), SECOND_INIT)?;
+    let filter = if only.is_empty() { String::new() } else { format!("'{only}'") };
+    fs::write(folder.join("vm-init"), SECOND_INIT.replace("ONLY", &filter))?;
     let binaries = ["conformance", "glovebox-probe", "glovebox"].map(|name| built("release", name));
     let binaries = binaries.map(|path| path.to_string_lossy().into_owned()).join(" ");
     let script = format!(

@@ -11,9 +11,9 @@ pub struct Usage {
     pub memory_peak_bytes: u64,
     /// Most processes and threads at one time.
     pub processes_peak: u64,
-    /// Bytes read from storage.
+    /// Bytes read from storage; those of runs at the same time in the same sandbox count too.
     pub read_bytes: u64,
-    /// Bytes written to storage.
+    /// Bytes written to storage; those of runs at the same time in the same sandbox count too.
     pub written_bytes: u64,
 }
 

@@ -181,10 +181,9 @@ fn start_error(failed: &StartFailed, command: &Command) -> Error {
             let message = format!("the working directory {} cannot be entered", command.cwd);
             Error::new(ErrorCode::WorkdirUnusable, message).because(reason)
         }
-        ("pipes", EMFILE | ENFILE) => {
-            Error::new(ErrorCode::TooMany, "the sandbox has as many runs and connections as it takes")
-                .because(reason)
-                .hint("wait for commands that work in it to end")
+        ("stdio", EMFILE | ENFILE) => {
+            let message = "there are as many runs in this sandbox as it has descriptors for";
+            Error::new(ErrorCode::TooMany, message).because(reason).hint("wait for one of the runs to end")
         }
         ("paused", _) => {
             Error::new(ErrorCode::WrongState, "the sandbox is paused").hint("glovebox resume lets it go on")

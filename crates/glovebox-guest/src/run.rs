@@ -65,9 +65,9 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
     let (ends, command_ends) = match make_ends(&request) {
         Ok(ends) => ends,
         Err(error) => {
-            let failed = StartFailed { step: "pipes".into(), errno: error.raw_os_error().unwrap_or(libc::EIO) };
-            stream::send(&mut out, Frame::message(FrameKind::StartFailed, &failed)).await?;
-            return stream::end(&mut out);
+            request.env.zeroize();
+            let errno = error.raw_os_error().unwrap_or(libc::EIO);
+            return refuse(out, &StartFailed { step: "stdio".into(), errno }).await;
         }
     };
     let spare = guest.leaves.take().await;
@@ -102,8 +102,7 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
         Ok(started) => started,
         Err(failed) => {
             drop(quiet);
-            stream::send(&mut out, Frame::message(FrameKind::StartFailed, &failed)).await?;
-            return stream::end(&mut out);
+            return refuse(out, &failed).await;
         }
     };
     drop(command_ends);
@@ -135,6 +134,12 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
     }
     let writer = run.input.new_owner();
     runs::follow(&guest, &run, reader, (frames, writer), out).await
+}
+
+/// Says why there is no run.
+async fn refuse(mut out: SendStream<Bytes>, failed: &StartFailed) -> io::Result<()> {
+    stream::send(&mut out, Frame::message(FrameKind::StartFailed, failed)).await?;
+    stream::end(&mut out)
 }
 
 /// Makes the pipes or the terminal of a command: our ends and the command's.

@@ -320,9 +320,9 @@ impl Backend for NativeBackend {
             let seen = made.look().map_err(host_io)?;
             (seen, made.by_groups.memory.then(|| made.group.clone()), held.living.is_some())
         };
-        // Only the keeper knows which group is that of a run; and where no group counts, the launcher's watch does.
+        // Only the keeper knows the groups of the runs; and where no group counts, the launcher's watch does.
         let asked = match &groups {
-            Some(_) if !living || run.is_none() => None,
+            Some(_) if !living => None,
             _ => Some(answer(self.order_keeper(id, &Order::Count { id, run }).await?).await),
         };
         let counted = match (asked, groups) {

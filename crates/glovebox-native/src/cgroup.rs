@@ -32,6 +32,9 @@ pub(crate) use limits::GroupLimits;
 
 const FOLDER: &str = "glovebox";
 
+/// How long the kernel is given to let go of processes that have ended.
+const LET_GO: Duration = Duration::from_secs(5);
+
 /// A controller that sandboxes use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Controller {
@@ -334,15 +337,14 @@ impl Groups {
     }
 
     /// Removes groups whose processes have all been ended. The kernel may need a moment to let go of the last one; says
-    /// whether it did.
+    /// whether it did. Mostly that is over before there is anything to wait for; a longer one is slept through.
     pub(crate) fn remove_when_empty(&self) -> bool {
-        let deadline = Instant::now() + Duration::from_secs(5);
-        let mut tries = 0;
+        let begin = Instant::now();
         while !self.remove() {
-            if Instant::now() > deadline {
+            if begin.elapsed() > LET_GO {
                 return false;
             }
-            rest_after(&mut tries);
+            rest_after(begin.elapsed());
         }
         true
     }
@@ -390,11 +392,12 @@ impl Groups {
 }
 
 /// Waits for the kernel, which needs a moment, or some time.
-fn rest_after(tries: &mut u32) {
-    *tries += 1;
-    match *tries {
-        ..200 => std::thread::yield_now(),
-        _ => std::thread::sleep(Duration::from_millis(1)),
+fn rest_after(waited: Duration) {
+    if waited < Duration::from_millis(1) {
+        std::thread::yield_now();
+    } else {
+        // As long again as so far, so that the end is seen soon after it came.
+        std::thread::sleep(waited.min(Duration::from_millis(50)));
     }
 }
 

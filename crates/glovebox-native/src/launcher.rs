@@ -76,6 +76,9 @@ const KIND: u64 = (1 << KIND_BITS) - 1;
 /// When nothing happens for so long, there is time to make something ahead.
 const PAUSE: Duration = Duration::from_millis(3);
 
+/// So many open files are enough for ten thousand runs that start at one time, or five thousand sandboxes.
+const DESCRIPTORS: u64 = 65_536;
+
 struct Launcher {
     events: OwnedFd,
     owner: Owner,
@@ -132,12 +135,10 @@ fn prepare(control: &OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> Result<La
     step("forget the caller", sys::clean_slate("glovebox-launcher"))?;
     sys::ignore_group_signals();
     step("be scheduled as usual", sys::schedule_as_usual())?;
+    allow_many_descriptors();
     let _ = rustix::process::setsid();
     rustix::process::umask(rustix::fs::Mode::empty());
     step("leave the caller's folder", rustix::process::chdir("/"))?;
-    // A keeper holds a few descriptors of each of its sandboxes, and the usual limit is for programs that still use `select`.
-    let most = getrlimit(Resource::Nofile).maximum;
-    step("raise the number of descriptors", setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }))?;
     let scratch = runtime.scratch();
     let owner = step("register the launcher", Owner::register(runtime))?;
     let standing = Standing::take()?;
@@ -178,6 +179,19 @@ fn prepare(control: &OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> Result<La
         only_keeps: false,
         passed: None,
     })
+}
+
+/// Lets this process and the guests have more open files than a login shell's programs: a guest holds six for each run that
+/// starts, a keeper a dozen for each sandbox. What cannot be raised stays; the zygote gives commands their own limit.
+fn allow_many_descriptors() {
+    let now = getrlimit(Resource::Nofile);
+    let enough = |limit: Option<u64>| limit.is_none_or(|limit| limit >= DESCRIPTORS);
+    if !enough(now.current) {
+        let maximum = if enough(now.maximum) { now.maximum } else { Some(DESCRIPTORS) };
+        // Only root may raise the hard limit.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(DESCRIPTORS), maximum })
+            .or_else(|_| setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum }));
+    }
 }
 
 impl Launcher {
@@ -387,7 +401,7 @@ impl Launcher {
         end(live);
         // While the kernel ends the processes, there is time to read what it counted, and for the caller to use it.
         if let Some(reply) = reply {
-            let _ = wire::send(&reply, &Answer::Counted(live.count()), &[]);
+            let _ = wire::send(&reply, &Answer::Counted(live.count_all()), &[]);
             live.ending.push(reply);
         }
         self.finish_if_over(number);
@@ -412,6 +426,7 @@ impl Launcher {
         if let Some(live) = over.then(|| self.sandboxes.remove(&number)).flatten() {
             let is_empty = live.groups.remove_when_empty();
             self.give_back(live.range, is_empty);
+            drop(live.disk_watch);
             if let Some(kept) = live.living {
                 kept.end(self.ranges.as_ref().filter(|_| is_empty));
                 self.reserve =

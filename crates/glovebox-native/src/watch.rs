@@ -190,6 +190,7 @@ pub(crate) fn start_disk_watch(plan: &Plan) -> io::Result<(OwnedFd, KillOnDrop)>
 pub(crate) fn start_disk_watch_over(folders: Vec<OwnedFd>, plan: &Plan) -> io::Result<(OwnedFd, KillOnDrop)> {
     let written = Written::all(folders, plan)?;
     let (tell, told) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map(|(r, w)| (w, r))?;
+    let launcher = rustix::process::getpid();
     match sys::fork_with(0)? {
         Forked::Child => {
             drop(told);
@@ -197,7 +198,7 @@ pub(crate) fn start_disk_watch_over(folders: Vec<OwnedFd>, plan: &Plan) -> io::R
             let places = written.iter().flat_map(|written| &written.places);
             let mut keep: Vec<_> = places.chain([&tell]).map(AsRawFd::as_raw_fd).collect();
             keep.sort_unstable();
-            if sys::die_with_parent().and_then(|()| sys::close_all_but(&keep)).is_ok() {
+            if sys::die_with(launcher).and_then(|()| sys::close_all_but(&keep)).is_ok() {
                 watch_folders(&written, &tell);
             }
             sys::exit_now(0)

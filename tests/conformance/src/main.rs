@@ -15,6 +15,7 @@ use glovebox_conformance::{
     run_without_namespaces, soak,
 };
 use glovebox_native::NativeBackend;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Runs the conformance suite against a backend.
 #[derive(Parser)]
@@ -34,6 +35,9 @@ struct Args {
     /// The program of glovebox-probe; by default the one beside this program.
     #[arg(long)]
     probe: Option<PathBuf>,
+    /// No case takes so long; one that does hangs. An emulated machine needs more.
+    #[arg(long, value_name = "SECONDS", default_value_t = 40)]
+    longest: u64,
     /// Runs the suite as an ordinary user, whom it makes itself. Only root can.
     #[arg(long, value_name = "KIND")]
     as_user: Option<UserKind>,
@@ -161,6 +165,7 @@ fn run(args: Args) -> anyhow::Result<bool> {
     }
     if args.as_user.is_some() || args.without_namespaces {
         let mut rest: Vec<std::ffi::OsString> = vec!["--backend".into(), args.backend.into()];
+        rest.extend(["--longest".into(), args.longest.to_string().into()]);
         rest.extend(args.json.then(|| "--json".into()));
         rest.extend(args.filter.map(Into::into));
         let probe = find_probe(args.probe)?;
@@ -175,6 +180,9 @@ fn run(args: Args) -> anyhow::Result<bool> {
         _ => {}
     }
     let _inheritable = become_a_leaky_caller()?;
+    if args.soak.is_none() {
+        have_few_descriptors()?;
+    }
     let subject = start_backend(&args.backend)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -191,7 +199,8 @@ fn run(args: Args) -> anyhow::Result<bool> {
             }
             Some(Soak::Kill { .. } | Soak::Record { .. }) => unreachable!("handled before a backend is started"),
             None => {
-                let options = Options { filter: args.filter, json: args.json, probe: find_probe(args.probe)? };
+                let (probe, longest) = (find_probe(args.probe)?, Duration::from_secs(args.longest));
+                let options = Options { filter: args.filter, json: args.json, probe, longest };
                 Ok(run_suite(subject, &options).await?.failed.is_empty())
             }
         }
@@ -229,6 +238,15 @@ fn become_a_leaky_caller() -> anyhow::Result<std::os::fd::OwnedFd> {
     }
     let secret = std::fs::File::open("/proc/self/cmdline")?;
     Ok(rustix::io::dup(&secret)?)
+}
+
+/// Lets this process have no more open files than a login shell gives, as most callers do: what is behind it must not be held
+/// to that.
+fn have_few_descriptors() -> anyhow::Result<()> {
+    const USUAL: u64 = 1024;
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let current = maximum.map_or(USUAL, |maximum| maximum.min(USUAL));
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum })?)
 }
 
 fn find_probe(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {

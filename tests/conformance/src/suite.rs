@@ -19,8 +19,6 @@ use crate::{
     leftovers::{strangers_in_data_dir, wait_until_clean},
 };
 
-/// No case takes so long; one that does hangs.
-const LONGEST_CASE: Duration = Duration::from_secs(40);
 /// A helper process answers on a descriptor that it can close only afterwards; so long may that take.
 const SETTLING: Duration = Duration::from_millis(500);
 /// How long an ending in the background may take.
@@ -35,6 +33,8 @@ pub struct Options {
     pub json: bool,
     /// The probe on the host.
     pub probe: PathBuf,
+    /// No case takes so long on this machine; one that does hangs.
+    pub longest: Duration,
 }
 
 /// How the suite went.
@@ -105,7 +105,7 @@ async fn run_case(
     let world = World::new(Rc::clone(subject), features.clone(), options.probe.clone(), scratch.path().canonicalize()?);
     let data_dir = world.data_dir();
     let before = subject.traces();
-    let failure = prove(case, world).await;
+    let failure = prove(case, world, options.longest).await;
     let patience = if case.ends_in_background || failure.is_some() { PATIENCE } else { Duration::ZERO };
     let mut left = wait_until_clean(|| subject.traces().things_since(&before), patience).await;
     left.0.extend(wait_until_clean(|| subject.traces().counts_since(&before), patience.max(SETTLING)).await.0);
@@ -114,12 +114,12 @@ async fn run_case(
 }
 
 /// Runs the case in a task of its own, so that a panic or a hang ends only the case.
-async fn prove(case: &Case, world: World) -> Option<String> {
+async fn prove(case: &Case, world: World, longest: Duration) -> Option<String> {
     record_panics();
     let tasks = tokio::task::LocalSet::new();
     let task = tasks.spawn_local((case.prove)(world));
     let abort = task.abort_handle();
-    let ended = tasks.run_until(tokio::time::timeout(LONGEST_CASE, task)).await;
+    let ended = tasks.run_until(tokio::time::timeout(longest, task)).await;
     // A panic of the suite itself is printed as usual.
     drop(std::panic::take_hook());
     match ended {
@@ -127,7 +127,7 @@ async fn prove(case: &Case, world: World) -> Option<String> {
         Ok(Err(_)) => Some(LAST_PANIC.take()),
         Err(_) => {
             abort.abort();
-            Some(format!("it was still running after {} s", LONGEST_CASE.as_secs()))
+            Some(format!("it was still running after {} s", longest.as_secs()))
         }
     }
 }

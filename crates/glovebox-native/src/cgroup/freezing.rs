@@ -23,14 +23,13 @@ impl Groups {
     /// cannot, nothing is frozen.
     pub(crate) fn freeze(&self, frozen: bool) -> io::Result<()> {
         self.write_frozen(frozen)?;
-        let deadline = Instant::now() + PATIENCE;
-        let mut tries = 0;
+        let begin = Instant::now();
         while self.is_frozen() != frozen {
-            if Instant::now() > deadline {
+            if begin.elapsed() > PATIENCE {
                 self.thaw();
                 return Err(rustix::io::Errno::TIMEDOUT.into());
             }
-            rest_after(&mut tries);
+            rest_after(begin.elapsed());
         }
         Ok(())
     }

@@ -103,6 +103,11 @@ impl Groups {
         processes.is_none_or(|text| text.trim() == "0")
     }
 
+    /// What was counted in the zygote's leaf, where those are who were started without one of their own.
+    pub(crate) fn count_zygote_leaf(&self) -> Counted {
+        self.count_in(ZYGOTE)
+    }
+
     /// Removes the leaf of a run, if no process is in it. Says whether nothing of it is left.
     pub(crate) fn remove_leaf(&self, number: u64) -> bool {
         let name = number.to_string();

@@ -66,13 +66,14 @@ impl Disk {
     /// Has a child add up what is in the store and in all else that is written, so that the keeper can go on meanwhile.
     pub(super) fn begin_look(&mut self, store: &OwnedFd) -> io::Result<&OwnedFd> {
         let (told, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let keeper = rustix::process::getpid();
         match sys::fork_with(0)? {
             Forked::Child => {
                 sys::set_name("glovebox-watch");
                 let places = self.written.iter().flat_map(|written| &written.places);
                 let mut keep: Vec<_> = places.chain([store, &tell]).map(AsRawFd::as_raw_fd).collect();
                 keep.sort_unstable();
-                if sys::die_with_parent().and_then(|()| sys::close_all_but(&keep)).is_ok() {
+                if sys::die_with(keeper).and_then(|()| sys::close_all_but(&keep)).is_ok() {
                     // A tree that is too much to look at is too much.
                     let much = Size { bytes: u64::MAX, entries: u64::MAX };
                     let size = |places: &[OwnedFd]| watch::total(places).unwrap_or(much);
@@ -92,7 +93,8 @@ impl Disk {
         let (told, child) = self.looking.take()?;
         let mut said = vec![0; (1 + self.written.len()) * Size::BYTES];
         let heard = rustix::io::read(&told, &mut said[..]) == Ok(said.len());
-        drop(child.keep());
+        // It has said all that it had to say. Whoever is told next must not find it any more.
+        drop(child);
         self.next = Some(Instant::now() + DISK_REST);
         if !heard {
             return None;

@@ -273,7 +273,7 @@ impl Launcher {
             store,
             mounts: None,
             memory,
-            _disk_watch: None,
+            disk_watch: None,
             mapped: Mapped::NotAll,
             host_network: plan.host_network,
             user: plan.uid,

@@ -42,6 +42,8 @@ pub(super) struct Leaves {
     /// Whether the guest waits for the next one.
     wanted: bool,
     known: VecDeque<Leaf>,
+    /// What was counted in leaves that are no longer known.
+    forgotten: Counted,
 }
 
 /// A leaf that a run took.
@@ -107,9 +109,13 @@ impl Leaves {
     /// Removes leaves that were read, and the oldest of too many.
     fn forget_old(&mut self, groups: &Groups) {
         let mut surplus = self.known.len().saturating_sub(MOST_LEAVES);
+        let sum = &mut self.forgotten;
         self.known.retain(|leaf| {
             let forgotten = surplus > 0 && leaf.is_gone;
             surplus -= usize::from(forgotten);
+            if forgotten {
+                sum.add(&leaf.counted);
+            }
             !forgotten
         });
         let old = self.known.iter_mut().filter(|leaf| !leaf.is_gone).take(LOOKED_AT);
@@ -121,8 +127,8 @@ impl Leaves {
     }
 
     /// Removes the leaves of a run of which was told what was counted, as far as nothing is left in them.
-    pub(super) fn put_away(&mut self, run: Option<RunId>, groups: &Groups) {
-        let Some(run) = run.map(|run| run.to_string()) else { return };
+    pub(super) fn put_away(&mut self, run: RunId, groups: &Groups) {
+        let run = run.to_string();
         self.known.iter_mut().filter(|leaf| leaf.run == run).for_each(|leaf| leaf.put_away(groups));
     }
 
@@ -139,6 +145,18 @@ impl Leaves {
         wire::send_bytes(&self.guest, groups.leaf_name(number).as_bytes(), &fds)?;
         (self.next, self.spare) = (number + 1, Some(number));
         Ok(())
+    }
+
+    /// What was counted in all leaves that this keeper has known.
+    fn count_all(&mut self, groups: &Groups) -> Counted {
+        let mut sum = self.forgotten;
+        for leaf in &mut self.known {
+            if !leaf.is_gone {
+                leaf.counted.raise_to(&groups.count_leaf(leaf.number));
+            }
+            sum.add(&leaf.counted);
+        }
+        sum
     }
 
     /// What was counted of a run in all its leaves; none if it has had none.
@@ -173,7 +191,8 @@ impl Launcher {
         let Ok(guest) = begun() else { return };
         let there = live.groups.leaf_numbers();
         let next = there.last().map_or(1, |last| last + 1);
-        let mut leaves = Leaves { guest, next, spare: None, wanted: false, known: VecDeque::new() };
+        let (known, forgotten) = (VecDeque::new(), Counted::default());
+        let mut leaves = Leaves { guest, next, spare: None, wanted: false, known, forgotten };
         // What another keeper handed out; the guest says which run has which.
         there.into_iter().for_each(|number| leaves.add(number, String::new(), None, None));
         kept.leaves = Some(leaves);
@@ -196,6 +215,30 @@ impl Launcher {
         let guest = live.pid.as_raw_nonzero().get();
         let leaves = live.living.as_mut()?.leaves.as_mut()?;
         leaves.count(&run.to_string(), &live.groups, guest)
+    }
+}
+
+impl Live {
+    /// What was counted so far of the whole sandbox. Kills for memory are counted where the victim was on version 1, and refused
+    /// processes where they were asked for on older kernels: in a leaf, and not above it.
+    pub(super) fn count_all(&mut self) -> Counted {
+        let mut counted = self.count();
+        if let Some(leaves) = self.living.as_mut().and_then(|kept| kept.leaves.as_mut()) {
+            let mut below = leaves.count_all(&self.groups);
+            below.add(&self.groups.count_zygote_leaf());
+            counted.memory_kills = counted.memory_kills.max(below.memory_kills);
+            counted.pids_refused = counted.pids_refused.max(below.pids_refused);
+        }
+        counted
+    }
+
+    /// What was counted of a run that has no leaf. A kill for memory in the leaf of another run is none of its own.
+    pub(super) fn count_beside_leaves(&self) -> Counted {
+        let mut counted = self.count();
+        if self.living.as_ref().is_some_and(|kept| kept.leaves.is_some()) {
+            counted.memory_kills = self.groups.count_zygote_leaf().memory_kills;
+        }
+        counted
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct Live {
     /// sandbox only while it ends.
     pub(super) mounts: Option<OwnedFd>,
     pub(super) memory: Option<MemoryWatch>,
-    pub(super) _disk_watch: Option<KillOnDrop>,
+    pub(super) disk_watch: Option<KillOnDrop>,
     pub(super) mapped: Mapped,
     pub(super) host_network: bool,
     pub(super) user: u32,
@@ -68,7 +68,10 @@ impl Live {
 
     /// What was counted so far of one run, or of all where no run is told apart.
     pub(super) fn count_of(&mut self, run: Option<RunId>) -> Counted {
-        run.and_then(|run| Launcher::count_run(self, run)).unwrap_or_else(|| self.count())
+        match run {
+            None => self.count_all(),
+            Some(run) => Launcher::count_run(self, run).unwrap_or_else(|| self.count_beside_leaves()),
+        }
     }
 
     /// Puts away what a run leaves behind, once it was told of.
@@ -76,6 +79,7 @@ impl Live {
         // Where it fails, the connection is over, which its own event tells.
         let _ = hand_out(self);
         let Some(kept) = &mut self.living else { return };
+        let Some(run) = run else { return };
         if let Some(leaves) = &mut kept.leaves {
             leaves.put_away(run, &self.groups);
         }

@@ -92,7 +92,7 @@ impl Launcher {
             memory: watch_memory(groups, pid, plan),
             living: None,
             range: None,
-            _disk_watch: disk_watch,
+            disk_watch,
             mapped,
             host_network: plan.host_network,
             user: plan.uid,

@@ -340,7 +340,15 @@ pub(crate) fn wait_for_children_again() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
-/// Sends a signal to this process when its parent ends.
+/// Ends this process when its parent does, which is the process of this id. One that ended before this call has ended already,
+/// and is the parent no more: then there is an error.
+pub(crate) fn die_with(parent: Pid) -> io::Result<()> {
+    die_with_parent()?;
+    if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(rustix::io::Errno::SRCH.into()) }
+}
+
+/// Sends a signal to this process when its parent ends. A parent in another process namespace cannot be asked for, and one that
+/// ended before this call is not noticed: see [`die_with`].
 pub(crate) fn die_with_parent() -> io::Result<()> {
     // SAFETY: plain numbers.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }.into())
@@ -421,5 +429,14 @@ mod tests {
         let status = "CapBnd:\t0000\nSeccomp:\t2\nSeccomp_filters:\t1\n";
         assert_eq!(status_field(status, "Seccomp"), Some("2"));
         assert_eq!(status_field(status, "Cap"), None);
+    }
+
+    #[test]
+    fn a_process_whose_parent_is_another_by_now_is_told_so() {
+        let parent = rustix::process::getppid().expect("the test has a parent");
+        let (there, gone) = (die_with(parent), die_with(rustix::process::getpid()));
+        outlive_parent().expect("the test goes on");
+        assert!(there.is_ok(), "{there:?}");
+        assert_eq!(gone.map_err(|error| error.raw_os_error()), Err(Some(libc::ESRCH)));
     }
 }

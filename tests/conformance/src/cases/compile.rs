@@ -151,9 +151,9 @@ async fn the_time_limit_covers_both_steps_and_the_result_says_which_one_it_ended
     assert_eq!(run.step, Step::Compile);
     assert!(run.duration_ms < 5000.0, "{}", run.story());
     // The program alone would be in time, and so would the compiler.
-    let both = format!("{COPY}; sleep 0.6");
-    let run = compiled(&w, "sleep 0.6", &both).timeout("1s").grace("200ms").run([PROGRAM]).await;
-    let run = run.expect_outcome(&Outcome::TimedOut { limit_ms: 1000 });
+    let both = format!("{COPY}; sleep 1");
+    let run = compiled(&w, "sleep 2", &both).timeout("2500ms").grace("200ms").run([PROGRAM]).await;
+    let run = run.expect_outcome(&Outcome::TimedOut { limit_ms: 2500 });
     assert_eq!(run.step, Step::Run);
 }
 

@@ -21,6 +21,8 @@ cases!["limits":
     an_overlay_workspace_is_under_the_disk_limit needs(disk_limit),
     a_file_in_a_read_write_workspace_cannot_outgrow_the_disk_limit needs(disk_limit),
     a_read_write_workspace_that_outgrows_the_disk_limit_is_watched_and_ended needs(disk_limit),
+    nobody_watches_the_workspace_of_a_run_that_is_over needs(disk_limit),
+    a_look_at_the_disk_is_over_when_its_answer_comes needs(living),
 ];
 
 async fn the_disk_limit_holds_in_every_folder_that_can_be_written(w: World) {
@@ -91,6 +93,40 @@ async fn a_read_write_workspace_that_outgrows_the_disk_limit_is_watched_and_ende
     let enforcement = &run.limits.enforcement;
     assert!(enforcement.values().any(|by| *by == Enforcement::Watched), "{enforcement:?}");
     assert!(size_of(&folder) < 512 * MIB, "{} MiB were written", size_of(&folder) / MIB);
+}
+
+/// How many processes of the launcher, our only child, look at a disk now. Little is read, so that none is missed that is about
+/// to end.
+fn watchers() -> usize {
+    let children = |of: &str| fs::read_to_string(format!("/proc/{of}/children")).expect("the kernel tells of children");
+    let launchers = children("thread-self");
+    let below = launchers.split_whitespace().map(|launcher| children(&format!("{launcher}/task/{launcher}")));
+    let looks = |pid: &&str| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The kernel reaps the launcher's children by itself, a moment after they ended.
+        stat.split_once("(glovebox-watch) ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X', 'x']))
+    };
+    below.map(|pids| pids.split_whitespace().filter(looks).count()).sum()
+}
+
+async fn nobody_watches_the_workspace_of_a_run_that_is_over(w: World) {
+    let folder = w.folder("project");
+    for _ in 0..50 {
+        w.sandbox().workspace(&folder, WorkspaceMode::ReadWrite).sh("true").await.expect_exit(0);
+        assert_eq!(watchers(), 0);
+    }
+}
+
+async fn a_look_at_the_disk_is_over_when_its_answer_comes(w: World) {
+    let sandbox = w.sandbox().create_living().await;
+    let mut seen = 0;
+    for _ in 0..200 {
+        sandbox.usage().await.expect("the usage is told");
+        seen += watchers();
+    }
+    // While something is made ahead for the first run, a keeper may look by itself.
+    assert!(seen <= 2, "{seen} times somebody still looked");
+    sandbox.destroy().await.expect("the sandbox can be destroyed");
 }
 
 fn size_of(folder: &Path) -> u64 {

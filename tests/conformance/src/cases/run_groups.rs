@@ -1,6 +1,6 @@
 //! Runs of one sandbox, told apart by the kernel.
 
-use glovebox_core::{Outcome, SandboxId};
+use glovebox_core::{LimitKind, Outcome, SandboxId};
 use glovebox_engine::Sandbox;
 
 use crate::{World, case::cases, finished::Finished};
@@ -9,6 +9,7 @@ cases!["run_groups":
     usage_is_that_of_the_run_alone needs(run_groups),
     a_look_at_a_run_under_way_does_not_change_what_is_told_of_its_end needs(run_groups),
     a_run_that_is_out_of_memory_does_not_make_others_so needs(run_groups),
+    a_sandbox_tells_what_was_killed_or_refused_in_any_of_its_runs needs(run_groups),
     what_an_earlier_run_left_running_is_not_ended_with_a_later_one needs(run_groups),
     all_that_a_cancelled_run_started_is_ended_and_nothing_of_others needs(run_groups),
     a_program_that_cannot_start_is_told_so_and_the_next_one_starts needs(run_groups),
@@ -60,6 +61,23 @@ async fn a_run_that_is_out_of_memory_does_not_make_others_so(w: World) {
     killed.expect_outcome(&Outcome::Signaled { signal: 9 });
     beside.cancel();
     Finished(beside.wait().await.expect("it ends")).expect_outcome(&Outcome::Cancelled);
+    end(sandbox).await;
+}
+
+async fn a_sandbox_tells_what_was_killed_or_refused_in_any_of_its_runs(w: World) {
+    let sandbox = w.sandbox().memory("64m").pids(8).create_living().await;
+    let before = sandbox.evidence().await.expect("the evidence is told");
+    assert_eq!((before.memory_kills, before.pids_refused), (0, 0));
+    for kills in 1..=2 {
+        let run = w.sandbox().inside(&sandbox).probe("eat-memory 512").await;
+        assert!(matches!(run.outcome, Outcome::OutOfMemory { .. }), "{}", run.story());
+        // Another run's group comes and goes in between.
+        w.sandbox().inside(&sandbox).sh("true").await.expect_exit(0);
+        assert_eq!(sandbox.evidence().await.expect("the evidence is told").memory_kills, kills);
+    }
+    let many = "for i in 1 2 3 4 5 6 7 8 9; do sleep 1 & done 2> /dev/null; exit 0";
+    w.sandbox().inside(&sandbox).sh(many).await.expect_limit_hit(LimitKind::Pids, true);
+    assert!(sandbox.evidence().await.expect("the evidence is told").pids_refused > 0);
     end(sandbox).await;
 }
 

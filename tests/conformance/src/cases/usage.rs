@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use glovebox_core::{Command, UsageNow};
 use glovebox_engine::{NewSandbox, RunRequest, Sandbox};
 
-use crate::{World, case::cases};
+use crate::{World, case::cases, reading::read_until};
 
 cases!["usage":
     what_a_sandbox_uses_is_told_while_it_runs needs(living),
@@ -76,7 +76,8 @@ async fn many_may_ask_at_once_what_a_sandbox_and_its_run_use(w: World) {
 async fn to_look_at_a_paused_sandbox_finds_no_cpu_used(w: World) {
     let sandbox = w.engine().create_living(NewSandbox::default()).await.expect("the sandbox is made");
     let id = sandbox.id().to_string();
-    let run = sandbox.start(request(BUSY)).await.expect("the run starts");
+    let mut run = sandbox.start(request(BUSY)).await.expect("the run starts");
+    read_until(&mut run, "ready\n").await;
     // Whatever is made ahead for the next run is made by then.
     until(&sandbox, "it is busy", |usage| usage.cpu_ms > 20.0 && usage.processes == 1).await;
     w.engine().pause(&id).await.expect("it can be paused");
