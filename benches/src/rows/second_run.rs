@@ -23,8 +23,8 @@ pub(super) fn measure(bench: &Bench, report: &mut Report) -> Result<()> {
     let [ours, bare] = [0, 1].map(|at| samples[at].median());
     report.line(Line {
         measure: "second run in the same sandbox, library",
-        goal_text: "≤ 2 × bare fork+exec with pipes",
-        goal: Goal::AtMost(2.0),
+        goal_text: "≤ 1.5 × bare fork+exec with pipes",
+        goal: Goal::AtMost(1.5),
         measured: format!("{ours:.2} ms"),
         compared: format!("fork+exec with pipes {bare:.2} ms"),
         value: ours / bare,
