@@ -75,9 +75,8 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
     let quiet = guest.killing.lock().await;
     if *guest.paused.borrow() {
         spare.into_iter().for_each(|spare| guest.leaves.give_back(spare));
-        let failed = StartFailed { step: "paused".into(), errno: libc::EAGAIN };
-        stream::send(&mut out, Frame::message(FrameKind::StartFailed, &failed)).await?;
-        return stream::end(&mut out);
+        request.env.zeroize();
+        return refuse(out, &StartFailed { step: "paused".into(), errno: libc::EAGAIN }).await;
     }
     let beginning = Instant::now();
     let started = if guest.runs.is_under_way(&request.run) || note.len() > bound::NOTE {

@@ -6,7 +6,7 @@
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, ErrorKind, Read, Write},
+    io::{self, ErrorKind, Read as _, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
@@ -23,13 +23,15 @@ use crate::{
 
 /// One of so many writers takes in what is there.
 const EMPTIED_BY_ONE_IN: u128 = 64;
-/// So many are taken in at one time, at most; the rest waits for the next reader's next time.
-const MOST_AT_ONCE: usize = 1000;
+/// So many are taken in at one time, at most.
+pub(crate) const MOST_AT_ONCE: usize = 1000;
 /// A document, its small files and the names of all: far above what a run can have.
 const LONGEST: u64 = 256 << 20;
 /// What is not whole after so long never will be.
 const ABANDONED: Duration = Duration::from_secs(3600);
 const NOT_WHOLE: &str = "new";
+/// A power cut may leave a file without what was written to it.
+const DAMAGED: &str = "damaged";
 
 /// A run in its file.
 #[derive(Serialize, Deserialize)]
@@ -58,10 +60,9 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// The run is in the database.
-    pub(crate) fn remove(self) {
-        // One that stays is found to be there by the next reader.
-        let _ = fs::remove_file(&self.path);
+    /// The run is in the database. Says whether its file is gone; one that stays is found to be there by the next reader.
+    pub(crate) fn remove(self) -> bool {
+        fs::remove_file(&self.path).is_ok()
     }
 }
 
@@ -126,7 +127,7 @@ impl Inbox {
         self.folder.join(run.to_string()).exists()
     }
 
-    /// Reads the runs that are there. What cannot be read as one is left where it is.
+    /// Reads the runs that are there. What cannot be read as one is set aside.
     pub(crate) fn read(&self) -> io::Result<Vec<Taken>> {
         let entries = match self.folder.read_dir() {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -139,8 +140,12 @@ impl Inbox {
                 path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.parse::<RunId>().is_ok());
             if !is_run {
                 remove_abandoned(&path);
-            } else if let Some(taken) = read(path)? {
-                all.push(taken);
+            } else {
+                match read(path.clone())? {
+                    Read::Run(taken) => all.push(*taken),
+                    Read::Damaged => set_aside(&path),
+                    Read::Gone => {}
+                }
             }
             if all.len() == MOST_AT_ONCE {
                 break;
@@ -150,20 +155,35 @@ impl Inbox {
     }
 }
 
-fn read(path: PathBuf) -> io::Result<Option<Taken>> {
+/// What became of a file in the inbox.
+enum Read {
+    Run(Box<Taken>),
+    /// Another reader was faster.
+    Gone,
+    /// It holds no run.
+    Damaged,
+}
+
+/// Puts a file that holds no run out of the way, where somebody can look at it. It is not met again.
+fn set_aside(path: &Path) {
+    let _ = fs::rename(path, path.with_extension(DAMAGED));
+}
+
+fn read(path: PathBuf) -> io::Result<Read> {
     let mut bytes = Vec::new();
     match File::open(&path).and_then(|file| file.take(LONGEST).read_to_end(&mut bytes)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Read::Gone),
         other => other?,
     };
-    let Ok(letter) = serde_json::from_slice::<Letter>(&bytes) else { return Ok(None) };
+    let Ok(letter) = serde_json::from_slice::<Letter>(&bytes) else { return Ok(Read::Damaged) };
     let Letter { run, outcome, started_at, document, files } = letter;
     let file = |file: LetterFile| -> Option<Stored> {
         let content = file.content.map(|content| BASE64_STANDARD.decode(content)).transpose().ok()?;
         Some(Stored { name: file.name, sha256: file.sha256.parse().ok()?, bytes: file.bytes, content })
     };
     let files: Option<Vec<Stored>> = files.into_iter().map(file).collect();
-    Ok(files.map(|files| Taken { row: Ended { run, outcome, started_at, document }, files, path }))
+    let row = Ended { run, outcome, started_at, document };
+    Ok(files.map_or(Read::Damaged, |files| Read::Run(Box::new(Taken { row, files, path }))))
 }
 
 /// Removes what a process left that died while it wrote.

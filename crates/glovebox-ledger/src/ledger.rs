@@ -24,7 +24,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::{
     Blob, Blobs, Sha256Hash, document,
-    inbox::{Inbox, Taken},
+    inbox::{Inbox, MOST_AT_ONCE, Taken},
     store,
     under_way::Owner,
 };
@@ -227,9 +227,15 @@ impl Ledger {
 
     /// Takes the runs of the inbox into the database.
     pub(crate) async fn take_in(&self) -> Result<()> {
+        while self.take_in_some().await? {}
+        Ok(())
+    }
+
+    /// Takes some of them. Says whether there may be more.
+    async fn take_in_some(&self) -> Result<bool> {
         let taken = self.inner.inbox.read().map_err(|error| store::unavailable(self.place()).because(error))?;
         if taken.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let mut connection = self.connection().await?;
         let connection = connection.get()?;
@@ -248,8 +254,10 @@ impl Ledger {
             transaction.commit().await
         };
         written.await.map_err(|error| self.failed(error))?;
-        taken.into_iter().for_each(Taken::remove);
-        Ok(())
+        let more = taken.len() == MOST_AT_ONCE;
+        let removed = taken.into_iter().map(Taken::remove).filter(|removed| *removed).count();
+        // One that cannot be removed would be met again and again.
+        Ok(more && removed > 0)
     }
 
     async fn insert(&self, row: &Ended, files: &[Stored]) -> Result<()> {

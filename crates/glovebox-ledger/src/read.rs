@@ -274,6 +274,9 @@ impl Ledger {
 
     /// A file of a run by its name in an export, such as `artifacts/outputs/a.png`.
     pub async fn file(&self, run: RunId, name: &str) -> Result<Option<Box<dyn Read + Send>>> {
+        if self.waits_in_inbox(run) {
+            self.take_in().await?;
+        }
         let mut connection = self.connection().await?;
         let row: Option<(String, Option<Vec<u8>>)> =
             query_as("SELECT sha256, content FROM files WHERE run = ? AND name = ?")

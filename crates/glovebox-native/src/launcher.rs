@@ -76,7 +76,7 @@ const KIND: u64 = (1 << KIND_BITS) - 1;
 /// When nothing happens for so long, there is time to make something ahead.
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// So many open files are enough for ten thousand runs that start at one time, or five thousand sandboxes.
+/// So many open files are enough for ten thousand runs that start at one time, or ten thousand sandboxes.
 const DESCRIPTORS: u64 = 65_536;
 
 struct Launcher {
@@ -182,7 +182,7 @@ fn prepare(control: &OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> Result<La
 }
 
 /// Lets this process and the guests have more open files than a login shell's programs: a guest holds six for each run that
-/// starts, a keeper a dozen for each sandbox. What cannot be raised stays; the zygote gives commands their own limit.
+/// starts, a keeper five for each sandbox and up to twenty more while runs are at work. What cannot be raised stays; the zygote gives commands their own limit.
 fn allow_many_descriptors() {
     let now = getrlimit(Resource::Nofile);
     let enough = |limit: Option<u64>| limit.is_none_or(|limit| limit >= DESCRIPTORS);
@@ -233,12 +233,15 @@ impl Launcher {
     fn serve_event(&mut self, number: u64, control: &OwnedFd) -> io::Result<()> {
         let which = number >> KIND_BITS;
         match number & KIND {
-            CONTROL => match wire::receive::<Order>(control)? {
-                Some((order, fds)) => match self.passes_on(&order) {
+            CONTROL => match wire::receive::<Order>(control) {
+                Ok(Some((order, fds))) => match self.passes_on(&order) {
                     Some(refusal) => self.passed = Some((refusal, (order, fds))),
                     None => self.obey(order, fds),
                 },
-                None => self.only_keep(control),
+                Ok(None) => self.only_keep(control),
+                // There was no descriptor left for what came along. Whoever sent it hears that nobody answers; all others go on.
+                Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {}
+                Err(error) => return Err(error),
             },
             PROCESS => self.process_ended(which),
             REPORT => self.guest_reported(which),
