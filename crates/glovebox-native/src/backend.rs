@@ -396,7 +396,7 @@ impl Backend for NativeBackend {
         if let (Some(made), Some(held)) = (&made, self.held().get_mut(&id)) {
             held.group = Some(made.group.clone());
         }
-        if let Some(made) = made.filter(|made| !living && made.tier == Tier::Namespaces) {
+        if let Some(made) = made.as_ref().filter(|made| !living && made.tier == Tier::Namespaces) {
             // The launcher does it too; but the sooner the kernel knows, the sooner all is over. A keeper that sees its
             // guest end by itself goes, and would not hear the order; and without namespaces a guest that has ended can no
             // longer be asked what was used.
@@ -405,6 +405,11 @@ impl Backend for NativeBackend {
         let answers = Answers::on(self.order_keeper(id, &Order::Destroy { id }).await?)?;
         match answers.next().await? {
             (Answer::Counted(counted), _) => {
+                if let Some(made) = made.filter(|_| living) {
+                    // The keeper has done it, unless it is another one than made the sandbox, and an ordinary user's: from its own
+                    // user namespace it may not, while their owner may everywhere.
+                    let _ = pidfd_send_signal(&made.guest, Signal::KILL);
+                }
                 if let Some(held) = self.held().get_mut(&id) {
                     held.ending = Some(answers);
                 }

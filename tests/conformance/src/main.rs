@@ -2,7 +2,7 @@
 
 use std::{
     os::unix::process::CommandExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, ExitCode},
     rc::Rc,
     time::Duration,
@@ -221,6 +221,12 @@ fn start_backend(name: &str) -> anyhow::Result<Rc<dyn Subject>> {
     }
 }
 
+/// Whether this host lets a program have mounts of its own.
+fn has_mounts_of_its_own() -> bool {
+    let tried = Command::new(UNSHARE).args(["--mount", "true"]).stderr(std::process::Stdio::null()).status();
+    tried.is_ok_and(|status| status.success())
+}
+
 /// Gives this process what must not be seen inside: a variable in its environment, which needs a new start of this
 /// program, and a descriptor that survives an exec.
 fn become_a_leaky_caller() -> anyhow::Result<std::os::fd::OwnedFd> {
@@ -228,7 +234,7 @@ fn become_a_leaky_caller() -> anyhow::Result<std::os::fd::OwnedFd> {
     if std::env::var_os(name).is_none() {
         let program = std::env::current_exe()?;
         let mut again = Command::new(&program);
-        if rustix::process::geteuid().is_root() && Path::new(UNSHARE).exists() {
+        if rustix::process::geteuid().is_root() && has_mounts_of_its_own() {
             // What cases mount is seen by the launcher and by nobody else, and is gone with this process.
             again = Command::new(UNSHARE);
             again.args(["--mount", "--propagation", "shared", "--"]).arg(program);

@@ -300,7 +300,8 @@ fn follow_in_race(model: &mut Model, name: &'static str, acts: &[Act; 2], said: 
     model.follow(name, act, said)
 }
 
-fn kill(pid: i32) -> anyhow::Result<()> {
+/// Kills a process, and waits until it is dead.
+pub(crate) fn kill(pid: i32) -> anyhow::Result<()> {
     let process = Pid::from_raw(pid).context("a process id")?;
     // It may have just ended by itself.
     let Ok(handle) = pidfd_open(process, PidfdFlags::empty()) else { return Ok(()) };
