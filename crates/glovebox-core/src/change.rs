@@ -139,6 +139,27 @@ pub struct KeptContent {
 pub trait ContentKeeper: Send + Sync {
     /// Reads a content to its end and keeps it, or says why not.
     fn keep(&self, content: &mut dyn Read) -> Result<KeptContent, NotKept>;
+
+    /// What was kept of a file before, where it has not changed since. It need not be read then.
+    fn known(&self, _stamp: &FileStamp) -> Option<KeptContent> {
+        None
+    }
+
+    /// Notes what was kept of a file with this stamp, which was taken before the file was read.
+    fn note(&self, _stamp: FileStamp, _kept: &KeptContent) {}
+}
+
+/// By what it is known whether a file changed: the kernel's own marks, which no program can set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileStamp {
+    /// The device that it is on.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+    /// When it last changed, in nanoseconds since 1970.
+    pub changed_ns: i128,
+    /// Its length.
+    pub bytes: u64,
 }
 
 impl FileState {

@@ -24,7 +24,9 @@ mod value;
 mod volume;
 
 pub use backend::{Backend, Created, Features, Found, GuestIo, GuestStream};
-pub use change::{Change, ChangeRecord, ChangeSet, ContentKeeper, FileKind, FileState, KeptContent, NotKept, Obstacle};
+pub use change::{
+    Change, ChangeRecord, ChangeSet, ContentKeeper, FileKind, FileStamp, FileState, KeptContent, NotKept, Obstacle,
+};
 pub use command::{Command, EnvName};
 pub use error::{Error, ErrorCode, Result};
 pub use evidence::{Evidence, GivenFile, StoreUse, Usage, UsageNow};

@@ -3,9 +3,11 @@
 use std::io::{self, Read};
 
 use glovebox_core::{
-    ChangeRecord, ContentKeeper, FileKind, FileState, KeptContent, NotKept, Obstacle, Secret, SecretScan,
+    ChangeRecord, ContentKeeper, FileKind, FileStamp, FileState, KeptContent, NotKept, Obstacle, Secret, SecretScan,
 };
 use glovebox_ledger::{Blob, Blobs, KeptContent as Content, KeptFile};
+
+use crate::known_contents::KnownContents;
 
 /// The name of the record of changes among the files of a run.
 pub const CHANGE_RECORD: &str = "changes/record.json";
@@ -14,9 +16,22 @@ pub const CHANGE_RECORD: &str = "changes/record.json";
 pub(crate) struct BlobKeeper {
     pub(crate) blobs: Blobs,
     pub(crate) secrets: Vec<Secret>,
+    /// What earlier runs of the same sandbox kept. A run with secrets reads all: they may be in what was kept before.
+    pub(crate) known: Option<KnownContents>,
 }
 
 impl ContentKeeper for BlobKeeper {
+    fn known(&self, stamp: &FileStamp) -> Option<KeptContent> {
+        let kept = self.known.as_ref()?.get(stamp)?;
+        kept.sha256.parse().is_ok_and(|sha256| self.blobs.contains(&sha256)).then_some(kept)
+    }
+
+    fn note(&self, stamp: FileStamp, kept: &KeptContent) {
+        if let Some(known) = &self.known {
+            known.note(stamp, kept);
+        }
+    }
+
     fn keep(&self, content: &mut dyn Read) -> Result<KeptContent, NotKept> {
         let mut guarded = Guarded { content, scan: SecretScan::new(&self.secrets), stopped: None };
         match (self.blobs.put(&mut guarded), guarded.stopped) {
@@ -107,7 +122,7 @@ mod tests {
         }
         let folder = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(folder.path()).unwrap();
-        let keeper = BlobKeeper { blobs, secrets: vec![Secret::new("hunter2"), Secret::new("x7")] };
+        let keeper = BlobKeeper { blobs, secrets: vec![Secret::new("hunter2"), Secret::new("x7")], known: None };
         assert_eq!(keeper.keep(&mut OneByOne(b"my hunter2 here")), Err(NotKept::Secret));
         assert_eq!(keeper.keep(&mut &b"x7"[..]), Err(NotKept::Secret));
         assert!(folder.path().read_dir().unwrap().next().is_none(), "something was stored");

@@ -2,10 +2,13 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use glovebox_core::{ChangeRecord, ContentKeeper, Error, ErrorCode, RunId, RunResult, Secret, Warning};
+use glovebox_core::{ChangeRecord, Error, ErrorCode, RunId, RunResult, Secret, Warning};
 use glovebox_ledger::{KeptContent, KeptFile, Ledger, Recording};
 
-use crate::contents::{self, BlobKeeper};
+use crate::{
+    contents::{self, BlobKeeper},
+    known_contents::KnownContents,
+};
 
 /// How long a sandbox lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,12 +60,14 @@ impl Entry {
         error
     }
 
-    /// What keeps the contents of changed files, where the run is recorded.
-    pub(crate) fn keeper(&self, secrets: &[&Secret]) -> Option<Arc<dyn ContentKeeper>> {
-        let secrets = secrets.iter().copied().cloned().collect();
+    /// What keeps the contents of changed files, where the run is recorded. `known` is where it is noted what was kept of the
+    /// files of a living sandbox.
+    pub(crate) fn keeper(&self, secrets: &[&Secret], known: Option<PathBuf>) -> Option<Arc<BlobKeeper>> {
+        let secrets: Vec<Secret> = secrets.iter().copied().cloned().collect();
+        let known = known.filter(|_| secrets.is_empty()).map(KnownContents::read);
         // Without a folder for blobs the run cannot be recorded either, and the result says so.
         let blobs = self.ledger.as_ref()?.blobs().ok()?;
-        Some(Arc::new(BlobKeeper { blobs, secrets }))
+        Some(Arc::new(BlobKeeper { blobs, secrets, known }))
     }
 
     /// Writes the finished run. That it could not be written changes nothing but what the result says of it.

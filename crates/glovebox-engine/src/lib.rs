@@ -32,6 +32,7 @@ mod files;
 mod following;
 mod handles;
 mod input;
+mod known_contents;
 mod limits;
 mod line;
 mod living;

@@ -61,6 +61,11 @@ impl Registry {
         self.place(id).join("files")
     }
 
+    /// Where it is noted what was kept of the files of a sandbox.
+    pub(crate) fn contents(&self, id: SandboxId) -> PathBuf {
+        self.place(id).join("contents")
+    }
+
     /// Makes the folder of a new sandbox.
     pub(crate) fn begin(&self, id: SandboxId, name: Option<&SandboxName>) -> Result<Hold> {
         let begun = || {
@@ -260,12 +265,18 @@ impl Registry {
         }
         let place = self.place(id);
         let _ = fs::remove_dir(self.store(id));
-        for file in ["ended.json", "doomed", "name.new", "sandbox.json.new", "lock"] {
-            let _ = fs::remove_file(place.join(file));
-        }
-        match fs::remove_dir(place) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
-            _ => Ok(()),
+        let mut tries = 0;
+        loop {
+            for file in ["ended.json", "doomed", "contents", "contents.new", "name.new", "sandbox.json.new", "lock"] {
+                let _ = fs::remove_file(place.join(file));
+            }
+            tries += 1;
+            match fs::remove_dir(&place) {
+                // A run that ended just now has noted what it kept.
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && tries < 3 => {}
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+                _ => return Ok(()),
+            }
         }
     }
 }

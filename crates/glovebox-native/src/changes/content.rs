@@ -6,8 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use glovebox_core::{ContentKeeper, FileKind, FileState, KeptContent, NotKept};
-use rustix::fs::{FileType, OFlags};
+use glovebox_core::{ContentKeeper, FileKind, FileStamp, FileState, KeptContent, NotKept};
+use rustix::fs::{FileType, OFlags, Stat};
 
 use super::folder::{Entry, open_here};
 
@@ -61,6 +61,10 @@ impl<'a> Contents<'a> {
         if bytes > MOST_FILE {
             return Err(NotKept::TooLarge);
         }
+        let stamp = stamp(&entry.stat);
+        if let Some(known) = keeper.known(&stamp) {
+            return Ok(known);
+        }
         if bytes > self.left {
             return Err(NotKept::TooMuch);
         }
@@ -75,6 +79,19 @@ impl<'a> Contents<'a> {
         }
         self.left -= bytes;
         // A file that still grows is kept as long as it was when it was found.
-        keeper.keep(&mut file.take(bytes))
+        let kept = keeper.keep(&mut file.take(bytes))?;
+        if kept.bytes == bytes {
+            keeper.note(stamp, &kept);
+        }
+        Ok(kept)
+    }
+}
+
+fn stamp(stat: &Stat) -> FileStamp {
+    FileStamp {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        changed_ns: i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec),
+        bytes: stat.st_size as u64,
     }
 }

@@ -1,0 +1,127 @@
+//! Contents that earlier runs of a living sandbox kept.
+//!
+//! The change set of a run in a sandbox that stays is all that changed since the sandbox was made, and most of it did not change
+//! since the run before. What was kept of a file is therefore noted with the stamp of the file (device,
+//! inode, time of change, length), and a file with the same stamp is not read again. A program inside can set neither.
+
+use std::{
+    collections::HashMap,
+    fs,
+    io::{Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use glovebox_core::{FileStamp, KeptContent};
+
+/// A file that changed less long ago may change again within the same tick of the kernel's clock.
+const SETTLED: Duration = Duration::from_secs(2);
+/// More than the stamps of the largest change set take.
+const LONGEST: u64 = 64 << 20;
+
+/// What is known of the contents of one sandbox.
+pub(crate) struct KnownContents {
+    path: PathBuf,
+    before: HashMap<FileStamp, KeptContent>,
+    /// What was met this time, and whether anything of it is new.
+    met: Mutex<(HashMap<FileStamp, KeptContent>, bool)>,
+}
+
+impl KnownContents {
+    /// Reads what is known. What cannot be read is not known.
+    pub(crate) fn read(path: PathBuf) -> Self {
+        let mut text = String::new();
+        let read = fs::File::open(&path).and_then(|file| file.take(LONGEST).read_to_string(&mut text));
+        let before = if read.is_ok() { text.lines().filter_map(parse).collect() } else { HashMap::new() };
+        KnownContents { path, before, met: Mutex::default() }
+    }
+
+    /// The content of a file, if it is known.
+    pub(crate) fn get(&self, stamp: &FileStamp) -> Option<KeptContent> {
+        let kept = self.before.get(stamp)?.clone();
+        self.met.lock().unwrap_or_else(PoisonError::into_inner).0.insert(*stamp, kept.clone());
+        Some(kept)
+    }
+
+    /// Notes the content of a file that was looked at before it was read.
+    pub(crate) fn note(&self, stamp: FileStamp, kept: &KeptContent) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        if i128::try_from((now.saturating_sub(SETTLED)).as_nanos()).is_ok_and(|settled| stamp.changed_ns < settled) {
+            let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+            met.0.insert(stamp, kept.clone());
+            met.1 = true;
+        }
+    }
+
+    /// Writes down what was met, if it is not what was known. Without it the next run reads more than it must.
+    pub(crate) fn write(&self) {
+        let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        let (met, has_new) = &*met;
+        if !has_new && met.len() == self.before.len() {
+            return;
+        }
+        let lines = met.iter().map(|(stamp, kept)| {
+            let FileStamp { device, inode, changed_ns, bytes } = stamp;
+            format!("{device} {inode} {changed_ns} {bytes} {} {}\n", kept.sha256, kept.bytes)
+        });
+        let text: String = lines.collect();
+        let new = self.path.with_extension("new");
+        let written = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&new)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .and_then(|()| fs::rename(&new, &self.path));
+        if written.is_err() {
+            let _ = fs::remove_file(&new);
+        }
+    }
+}
+
+fn parse(line: &str) -> Option<(FileStamp, KeptContent)> {
+    let mut words = line.split(' ');
+    let stamp = FileStamp {
+        device: words.next()?.parse().ok()?,
+        inode: words.next()?.parse().ok()?,
+        changed_ns: words.next()?.parse().ok()?,
+        bytes: words.next()?.parse().ok()?,
+    };
+    let kept = KeptContent { sha256: words.next()?.to_owned(), bytes: words.next()?.parse().ok()? };
+    (kept.sha256.len() == 64).then_some((stamp, kept))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp(inode: u64, changed_ns: i128) -> FileStamp {
+        FileStamp { device: 1, inode, changed_ns, bytes: 3 }
+    }
+
+    #[test]
+    fn what_was_kept_of_a_settled_file_is_known_and_of_one_that_just_changed_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("contents");
+        let kept = KeptContent { sha256: "a".repeat(64), bytes: 3 };
+        let first = KnownContents::read(path.clone());
+        assert_eq!(first.get(&stamp(1, 5)), None);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as i128;
+        first.note(stamp(1, 5), &kept);
+        first.note(stamp(2, now), &kept);
+        first.write();
+        let second = KnownContents::read(path.clone());
+        assert_eq!(second.get(&stamp(1, 5)), Some(kept.clone()));
+        assert_eq!(second.get(&stamp(1, 6)), None, "it changed since");
+        assert_eq!(second.get(&stamp(2, now)), None, "it may have changed since");
+        second.write();
+        // What is not met any more is forgotten.
+        KnownContents::read(path.clone()).write();
+        assert_eq!(KnownContents::read(path.clone()).get(&stamp(1, 5)), None);
+        fs::write(&path, "nonsense\n1 2 3\n").unwrap();
+        assert_eq!(KnownContents::read(path).get(&stamp(1, 5)), None);
+    }
+}
