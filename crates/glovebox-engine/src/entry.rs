@@ -2,12 +2,15 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use glovebox_core::{ChangeRecord, Error, ErrorCode, RunId, RunResult, Secret, Warning};
+use glovebox_core::{
+    ChangeRecord, ContentKeeper, Error, ErrorCode, GivenFile, Result, RunId, RunResult, Secret, Warning,
+};
 use glovebox_ledger::{KeptContent, KeptFile, Ledger, Recording};
 
 use crate::{
     contents::{self, BlobKeeper},
     known_contents::KnownContents,
+    place::Place,
 };
 
 /// How long a sandbox lasts.
@@ -60,9 +63,25 @@ impl Entry {
         error
     }
 
-    /// What keeps the contents of changed files, where the run is recorded. `known` is where it is noted what was kept of the
-    /// files of a living sandbox.
-    pub(crate) fn keeper(&self, secrets: &[&Secret], known: Option<PathBuf>) -> Option<Arc<BlobKeeper>> {
+    /// Collects what changed in a sandbox, with contents where the run is recorded. `known` is where it is noted what was kept of
+    /// the files of a living sandbox.
+    pub(crate) async fn changes(
+        &self,
+        place: &Place,
+        given: &[GivenFile],
+        secrets: &[&Secret],
+        known: Option<PathBuf>,
+    ) -> Result<ChangeRecord> {
+        let keeper = self.keeper(secrets, known);
+        let as_keeper = keeper.clone().map(|keeper| keeper as Arc<dyn ContentKeeper>);
+        let changes = place.backend.changes(place.id, given, as_keeper).await?;
+        if let Some(known) = keeper.as_ref().and_then(|keeper| keeper.known.as_ref()) {
+            known.write();
+        }
+        Ok(changes)
+    }
+
+    fn keeper(&self, secrets: &[&Secret], known: Option<PathBuf>) -> Option<Arc<BlobKeeper>> {
         let secrets: Vec<Secret> = secrets.iter().copied().cloned().collect();
         let known = known.filter(|_| secrets.is_empty()).map(KnownContents::read);
         // Without a folder for blobs the run cannot be recorded either, and the result says so.

@@ -21,8 +21,8 @@ use std::{
 };
 
 use glovebox_core::{
-    ChangeRecord, CompileRecord, ContentKeeper, Denial, Error, ErrorCode, Evidence, GivenFile, Result, RunId,
-    RunResult, SandboxId, Step, Warning,
+    ChangeRecord, CompileRecord, Denial, Error, ErrorCode, Evidence, GivenFile, Result, RunId, RunResult, SandboxId,
+    Step, Warning,
 };
 use glovebox_proto::EndReason;
 use jiff::Timestamp;
@@ -425,12 +425,7 @@ impl Driver {
     async fn collect(&self, collected: &mut Collected) -> Result<()> {
         let stays = self.place.channel.outlives_connections();
         let known = stays.then(|| self.engine.registry().contents(self.place.id));
-        let keeper = self.entry.keeper(&self.asked.secrets(), known);
-        let as_keeper = keeper.clone().map(|keeper| keeper as Arc<dyn ContentKeeper>);
-        collected.changes = self.place.backend.changes(self.place.id, &self.given, as_keeper).await?;
-        if let Some(known) = keeper.as_ref().and_then(|keeper| keeper.known.as_ref()) {
-            known.write();
-        }
+        collected.changes = self.entry.changes(&self.place, &self.given, &self.asked.secrets(), known).await?;
         let changes = &collected.changes.changes;
         let has_outputs = changes.iter().any(|change| change.path.starts_with("outputs/") && change.after.is_some());
         if !has_outputs && self.request.artifacts.is_empty() {

@@ -61,7 +61,7 @@ impl<'a> Contents<'a> {
         if bytes > MOST_FILE {
             return Err(NotKept::TooLarge);
         }
-        let stamp = stamp(&entry.stat);
+        let stamp = stamp(entry.stat);
         if let Some(known) = keeper.known(&stamp) {
             return Ok(known);
         }
