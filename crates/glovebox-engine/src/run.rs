@@ -423,8 +423,7 @@ impl Driver {
 
     /// Collects changes and artifacts of a run that ended while its guest lives.
     async fn collect(&self, collected: &mut Collected) -> Result<()> {
-        let stays = self.place.channel.outlives_connections();
-        let known = stays.then(|| self.engine.registry().contents(self.place.id));
+        let known = self.place.channel.outlives_connections().then(|| self.engine.registry().contents(self.place.id));
         collected.changes = self.entry.changes(&self.place, &self.given, &self.asked.secrets(), known).await?;
         let changes = &collected.changes.changes;
         let has_outputs = changes.iter().any(|change| change.path.starts_with("outputs/") && change.after.is_some());
