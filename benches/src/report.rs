@@ -58,6 +58,23 @@ impl Report {
         self.lines.push(line);
     }
 
+    /// Adds a promise about milliseconds against somebody else's: how many times theirs at most, or how many times faster at
+    /// least.
+    pub(crate) fn compare(
+        &mut self,
+        measure: &'static str,
+        (goal_text, goal): (&'static str, Goal),
+        ours: f64,
+        (peer, theirs): (&str, f64),
+    ) {
+        let (measured, compared) = (format!("{ours:.2} ms"), format!("{peer} {theirs:.2} ms"));
+        let value = match goal {
+            Goal::AtMost(_) => ours / theirs,
+            Goal::AtLeast(_) => theirs / ours,
+        };
+        self.line(Line { measure, goal_text, goal, measured, compared, value });
+    }
+
     /// Adds what was measured for a row.
     pub(crate) fn samples(&mut self, row: &'static str, samples: impl IntoIterator<Item = Samples>) {
         self.samples.extend(samples.into_iter().map(|samples| (row, samples)));

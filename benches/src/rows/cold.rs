@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::{
     Bench, peers,
-    report::{Goal, Line, Report},
+    report::{Goal, Report},
     samples::{Contestant, take_turns},
 };
 
@@ -25,13 +25,13 @@ pub(super) fn measure(bench: &Bench, report: &mut Report) -> Result<()> {
     ];
     let samples = take_turns(bench.flags.count, contestants)?;
     let [ours, bare, bwrap, _, docker] = [0, 1, 2, 3, 4].map(|at| samples[at].median());
-    let mut line = |goal_text, goal, peer: &str, theirs: f64, value| {
-        let (measured, compared) = (format!("{ours:.2} ms"), format!("{peer} {theirs:.2} ms"));
-        report.line(Line { measure: MEASURE, goal_text, goal, measured, compared, value });
-    };
-    line("≤ 0.7 × bubblewrap", Goal::AtMost(0.7), "bwrap", bwrap, ours / bwrap);
-    line("≤ 7 × bare fork+exec", Goal::AtMost(7.0), "fork+exec", bare, ours / bare);
-    line("≥ 60 × faster than `docker run`", Goal::AtLeast(60.0), "docker run", docker, docker / ours);
+    for (goal_text, goal, peer, theirs) in [
+        ("≤ 0.7 × bubblewrap", Goal::AtMost(0.7), "bwrap", bwrap),
+        ("≤ 7 × bare fork+exec", Goal::AtMost(7.0), "fork+exec", bare),
+        ("≥ 60 × faster than `docker run`", Goal::AtLeast(60.0), "docker run", docker),
+    ] {
+        report.compare(MEASURE, (goal_text, goal), ours, (peer, theirs));
+    }
     report.samples("cold", samples);
     Ok(())
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::{
     Bench, peers,
-    report::{Goal, Line, Report},
+    report::{Goal, Report},
     samples::{Contestant, take_turns},
 };
 
@@ -20,14 +20,8 @@ pub(super) fn measure(bench: &Bench, report: &mut Report) -> Result<()> {
     ];
     let samples = take_turns(bench.flags.count, contestants)?;
     let [ours, bwrap] = [0, 1].map(|at| samples[at].median());
-    report.line(Line {
-        measure: "CLI, cold: `glovebox run -- /bin/true` from the shell",
-        goal_text: "≤ 1.0 × `bwrap` with all namespaces from the shell",
-        goal: Goal::AtMost(1.0),
-        measured: format!("{ours:.2} ms"),
-        compared: format!("bwrap {bwrap:.2} ms"),
-        value: ours / bwrap,
-    });
+    let goal = ("≤ 1.0 × `bwrap` with all namespaces from the shell", Goal::AtMost(1.0));
+    report.compare("CLI, cold: `glovebox run -- /bin/true` from the shell", goal, ours, ("bwrap", bwrap));
     report.samples("cli", samples);
     Ok(())
 }

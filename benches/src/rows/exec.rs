@@ -5,7 +5,7 @@ use glovebox_engine::NewSandbox;
 
 use crate::{
     Bench, peers,
-    report::{Goal, Line, Report},
+    report::{Goal, Report},
     samples::{Contestant, take_turns},
 };
 
@@ -24,14 +24,8 @@ pub(super) fn measure(bench: &Bench, report: &mut Report) -> Result<()> {
     bench.runtime.block_on(sandbox.destroy())?;
     let samples = samples?;
     let [ours, bare] = [0, 1].map(|at| samples[at].median());
-    report.line(Line {
-        measure: "CLI: `glovebox exec ID -- /bin/true` from the shell",
-        goal_text: "≤ 3 × bare `/bin/true` from the shell",
-        goal: Goal::AtMost(3.0),
-        measured: format!("{ours:.2} ms"),
-        compared: format!("/bin/true {bare:.2} ms"),
-        value: ours / bare,
-    });
+    let goal = ("≤ 3 × bare `/bin/true` from the shell", Goal::AtMost(3.0));
+    report.compare("CLI: `glovebox exec ID -- /bin/true` from the shell", goal, ours, ("/bin/true", bare));
     report.samples("exec", samples);
     Ok(())
 }

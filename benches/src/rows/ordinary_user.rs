@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{
     Bench,
-    report::{Goal, Line, Report},
+    report::{Goal, Report},
     samples::{Contestant, take_turns},
 };
 
@@ -37,14 +37,8 @@ pub(super) fn measure(bench: &Bench, report: &mut Report) -> Result<()> {
     let samples = take_turns(bench.flags.count, contestants)?;
     let theirs = samples[0].median();
     let ours = samples[1..].iter().map(|samples| samples.median()).fold(0.0, f64::max);
-    report.line(Line {
-        measure: "library, cold, as an ordinary user (the slower level)",
-        goal_text: "≤ 1.3 × root",
-        goal: Goal::AtMost(1.3),
-        measured: format!("{ours:.2} ms"),
-        compared: format!("root {theirs:.2} ms"),
-        value: ours / theirs,
-    });
+    let goal = ("≤ 1.3 × root", Goal::AtMost(1.3));
+    report.compare("library, cold, as an ordinary user (the slower level)", goal, ours, ("root", theirs));
     report.samples("user", samples);
     Ok(())
 }

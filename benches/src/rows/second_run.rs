@@ -5,7 +5,7 @@ use glovebox_core::SandboxSpec;
 
 use crate::{
     Bench, peers,
-    report::{Goal, Line, Report},
+    report::{Goal, Report},
     samples::{Contestant, take_turns},
     succeeded, true_request,
 };
@@ -21,14 +21,8 @@ pub(super) fn measure(bench: &Bench, report: &mut Report) -> Result<()> {
     let samples = take_turns(bench.flags.count, contestants)?;
     bench.runtime.block_on(sandbox.destroy())?;
     let [ours, bare] = [0, 1].map(|at| samples[at].median());
-    report.line(Line {
-        measure: "second run in the same sandbox, library",
-        goal_text: "≤ 1.5 × bare fork+exec with pipes",
-        goal: Goal::AtMost(1.5),
-        measured: format!("{ours:.2} ms"),
-        compared: format!("fork+exec with pipes {bare:.2} ms"),
-        value: ours / bare,
-    });
+    let goal = ("≤ 1.5 × bare fork+exec with pipes", Goal::AtMost(1.5));
+    report.compare("second run in the same sandbox, library", goal, ours, ("fork+exec with pipes", bare));
     report.samples("second", samples);
     Ok(())
 }

@@ -51,7 +51,11 @@ pub(crate) fn coloured(text: &str) -> Cow<'_, str> {
 
 /// A number of things: `1 file`, `2 files`.
 pub(crate) fn counted(number: usize, thing: &str) -> String {
-    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
+    match number {
+        1 => format!("1 {thing}"),
+        _ if thing.ends_with('x') => format!("{number} {thing}es"),
+        _ => format!("{number} {thing}s"),
+    }
 }
 
 /// Prints a JSON document.
@@ -301,6 +305,13 @@ pub(crate) fn time(at: jiff::Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_of_a_thing_have_its_plural() {
+        assert_eq!(counted(1, "sandbox"), "1 sandbox");
+        assert_eq!(counted(0, "sandbox"), "0 sandboxes");
+        assert_eq!(counted(2, "file"), "2 files");
+    }
 
     #[test]
     fn sizes_and_durations_read_as_they_are_typed() {

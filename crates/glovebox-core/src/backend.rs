@@ -133,8 +133,9 @@ pub trait Backend: Send + Sync {
     /// Asks for the end of a sandbox without waiting for it. For destructors.
     fn abandon(&self, id: SandboxId);
 
-    /// In which state a living sandbox is: [`SandboxState::Ready`], [`SandboxState::Paused`], [`SandboxState::Stopping`] when
-    /// it was killed and has not ended, or [`SandboxState::Stopped`] when no process of it is there.
+    /// In which state a living sandbox is: [`SandboxState::Creating`] while it is made or started, [`SandboxState::Ready`],
+    /// [`SandboxState::Paused`], [`SandboxState::Stopping`] when it was killed and has not ended, or [`SandboxState::Stopped`]
+    /// when no process of it is there.
     async fn state(&self, _id: SandboxId) -> Result<SandboxState> {
         Ok(SandboxState::Stopped)
     }

@@ -59,7 +59,8 @@ pub enum SandboxState {
 }
 
 impl SandboxState {
-    /// Whether something of it lives, be it frozen.
+    /// Whether it works or is about to, be its commands frozen. One that was killed and is only ending does not, whatever of it
+    /// is still there.
     pub fn has_processes(self) -> bool {
         matches!(self, SandboxState::Creating | SandboxState::Ready | SandboxState::Paused)
     }

@@ -191,31 +191,24 @@ impl Registry {
         }
     }
 
+    /// Takes a name that no sandbox has. Those who take names do so one after the other, so that of two who find the same
+    /// name left by somebody dead only one gets it.
     fn take_name(&self, name: &SandboxName, id: SandboxId) -> Result<()> {
-        let path = self.folder.join("names").join(name.as_str());
+        let names = self.folder.join("names");
+        let lock = fs::File::open(&names).map_err(failed)?;
+        flock(&lock, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
+        let path = names.join(name.as_str());
+        if self.owner_of(&path)?.is_some_and(|owner| !self.is_abandoned(owner)) {
+            return Err(Error::new(ErrorCode::NameTaken, format!("another sandbox has the name {name}"))
+                .hint(format!("glovebox destroy {name} removes it")));
+        }
         // It gets its place when it is whole: one that is empty would be nobody's.
         let new = self.place(id).join("name.new");
         let mut file =
             fs::File::options().create(true).truncate(true).write(true).mode(0o600).open(&new).map_err(failed)?;
         file.write_all(id.to_string().as_bytes()).map_err(failed)?;
-        for _ in 0..2 {
-            match fs::hard_link(&new, &path) {
-                Ok(()) => return fs::remove_file(&new).map_err(failed),
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
-                Err(_) => {}
-            }
-            let owner = self.owner_of(&path)?;
-            if owner.is_some_and(|owner| !self.is_abandoned(owner)) {
-                return Err(Error::new(ErrorCode::NameTaken, format!("another sandbox has the name {name}"))
-                    .hint(format!("glovebox destroy {name} removes it")));
-            }
-            // Whoever had it died before it had a sandbox, or has just gone.
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-                _ => {}
-            }
-        }
-        Err(Error::new(ErrorCode::NameTaken, format!("somebody else is taking the name {name}")))
+        // Whoever had the name before died before it had a sandbox, or has just gone.
+        fs::rename(new, path).map_err(failed)
     }
 
     /// Whether a folder was left by somebody who died while making the sandbox, or while removing it.
@@ -354,6 +347,28 @@ mod tests {
         assert_eq!(registry.ids().unwrap(), [id]);
         registry.remove(id, Some(&name)).unwrap();
         made(&registry, Some("box"));
+    }
+
+    #[test]
+    fn of_many_who_want_the_name_of_one_who_died_only_one_gets_it() {
+        for _ in 0..100 {
+            let (_folder, registry) = registry();
+            let name = SandboxName::parse("box").unwrap();
+            drop(registry.begin(SandboxId::new(), Some(&name)).unwrap());
+            let start = std::sync::Barrier::new(4);
+            let take = || {
+                let id = SandboxId::new();
+                start.wait();
+                registry.begin(id, Some(&name)).ok().map(|hold| (id, hold))
+            };
+            let taken: Vec<(SandboxId, Hold)> = std::thread::scope(|scope| {
+                let all: Vec<_> = (0..4).map(|_| scope.spawn(take)).collect();
+                all.into_iter().filter_map(|one| one.join().unwrap()).collect()
+            });
+            let owner = fs::read_to_string(registry.folder.join("names/box")).unwrap();
+            let ids: Vec<String> = taken.iter().map(|(id, _)| id.to_string()).collect();
+            assert_eq!(ids, [owner]);
+        }
     }
 
     #[test]

@@ -133,11 +133,7 @@ impl NativeBackend {
     /// What dead launchers left, for somebody who only wants to know.
     pub fn find_garbage() -> Result<Vec<String>> {
         let cgroups = Cgroups::look(Standing::is_root()).map_err(host_io)?;
-        let runtime = RuntimeFolder::of_caller();
-        let groups = owner::found_groups(&runtime, &cgroups, Own::default()).into_iter().filter(|group| !group.owned);
-        let folders = owner::found_folders(&runtime).into_iter().filter(|(_, owned)| !owned);
-        let groups = groups.map(|group| format!("groups of {}", group.id));
-        Ok(groups.chain(folders.map(|(id, _)| format!("files of {id}"))).collect())
+        Ok(owner::find_garbage(&RuntimeFolder::of_caller(), &cgroups))
     }
 
     /// Removes what dead launchers left, without a launcher of one's own, and says what it was.

@@ -214,6 +214,17 @@ fn lives(folder: &RuntimeFolder, owner: &str) -> bool {
     fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
 }
 
+/// What dead launchers left.
+pub(crate) fn find_garbage(folder: &RuntimeFolder, cgroups: &Cgroups) -> Vec<String> {
+    let groups = found_groups(folder, cgroups, Own::default()).into_iter().filter(|group| !group.owned);
+    let groups = groups.map(|group| format!("groups of {}", group.id));
+    let folders = found_folders(folder).into_iter().filter(|(_, owned)| !owned);
+    let folders = folders.map(|(id, _)| format!("files of {id}"));
+    let ids = folder.ids();
+    let ranges = ranges::left_behind(&ids, cgroups).map(|(_, what)| what);
+    groups.chain(folders).chain(ranges).collect()
+}
+
 /// Removes what dead launchers left, and says what it was.
 pub(crate) fn collect_garbage(folder: &RuntimeFolder, cgroups: &Cgroups, own: Own<'_>) -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
@@ -249,7 +260,7 @@ pub(crate) fn collect_garbage(folder: &RuntimeFolder, cgroups: &Cgroups, own: Ow
             removed.push(format!("the folder of {}", dead.id));
         }
     }
-    removed.extend(ranges::collect(folder, cgroups));
+    removed.extend(ranges::collect(&folder.ids(), cgroups));
     Ok(removed)
 }
 

@@ -88,7 +88,7 @@ impl Ranges {
 
     /// Gives up the range of a living sandbox of which nothing is left. What somebody still holds is left to the collection.
     pub(crate) fn release(&self, number: u32, groups: &str) {
-        if let Ok(Some((range, holder))) = lock(&self.folder, number)
+        if let Ok(Some((range, holder))) = lock(&self.folder, number, OFlags::empty())
             && holder == groups
         {
             self.remove(range);
@@ -103,21 +103,21 @@ impl Ranges {
     }
 }
 
-/// Removes the files of ranges that nobody has, and says whose they were.
-pub(crate) fn collect(runtime: &RuntimeFolder, cgroups: &Cgroups) -> Vec<String> {
-    let folder = runtime.ids();
-    let numbers = fs::read_dir(&folder).into_iter().flatten().flatten();
+/// The ranges that nobody has and whose files are there, with a name for what each is. While one is looked at, nobody can
+/// take it.
+pub(crate) fn left_behind<'a>(folder: &'a Path, cgroups: &'a Cgroups) -> impl Iterator<Item = (Range, String)> + 'a {
+    let numbers = fs::read_dir(folder).into_iter().flatten().flatten();
     let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let mut removed = Vec::new();
-    for number in numbers {
-        if let Ok(Some((_range, holder))) = lock(&folder, number)
-            && !has_groups(cgroups, &holder)
-            && fs::remove_file(folder.join(number.to_string())).is_ok()
-        {
-            removed.push(format!("ids of {holder}"));
-        }
-    }
-    removed
+    let locked = numbers.filter_map(move |number| lock(folder, number, OFlags::empty()).ok()?);
+    let left = locked.filter(|(_, holder)| !has_groups(cgroups, holder));
+    left.map(|(range, holder)| (range, format!("ids of {holder}")))
+}
+
+/// Removes the files of ranges that nobody has, and says whose they were.
+pub(crate) fn collect(folder: &Path, cgroups: &Cgroups) -> Vec<String> {
+    let removed =
+        |(range, what): (Range, String)| fs::remove_file(folder.join(range.number.to_string())).is_ok().then_some(what);
+    left_behind(folder, cgroups).filter_map(removed).collect()
 }
 
 /// Whether there are groups of a living sandbox, or of any sandbox of a launcher.
@@ -129,7 +129,7 @@ fn has_groups(cgroups: &Cgroups, holder: &str) -> bool {
 /// Takes the wanted range or the next that is free, and writes down whose it is now.
 fn take(folder: &Path, wanted: u32, holder: &str, is_in_use: impl Fn(&str) -> bool) -> io::Result<Range> {
     for step in 0..RANGES {
-        let Some((range, before)) = lock(folder, (wanted + step) % RANGES)? else { continue };
+        let Some((range, before)) = lock(folder, (wanted + step) % RANGES, OFlags::CREATE)? else { continue };
         if !before.is_empty() && is_in_use(&before) {
             continue;
         }
@@ -139,10 +139,10 @@ fn take(folder: &Path, wanted: u32, holder: &str, is_in_use: impl Fn(&str) -> bo
     Err(rustix::io::Errno::USERS.into())
 }
 
-/// Takes the lock of a range, unless somebody has it, and reads whose it was.
-fn lock(folder: &Path, number: u32) -> io::Result<Option<(Range, String)>> {
+/// Takes the lock of a range, unless somebody has it, and reads whose it was. Its file is made only where that is asked for.
+fn lock(folder: &Path, number: u32, create: OFlags) -> io::Result<Option<(Range, String)>> {
     // A guest gets it, and must not be able to write what the host's memory or disk would have to hold.
-    let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | create;
     loop {
         let lock = rustix::fs::open(folder.join(number.to_string()), flags, Mode::from_raw_mode(0o600))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -169,17 +169,23 @@ mod tests {
         false
     }
 
-    /// Waits until a range is free, and says whose it was. Other tests of this process fork, and their children have all of
-    /// its descriptors for a moment.
-    fn until_free(folder: &Path, number: u32) -> String {
+    /// Looks until there is something to see. Other tests of this process fork, and their children have all of its descriptors
+    /// for a moment.
+    fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
-            if let Some((_range, holder)) = lock(folder, number).unwrap() {
-                return holder;
+            if let Some(seen) = look() {
+                return seen;
             }
-            assert!(Instant::now() < deadline, "range {number} stays taken");
+            assert!(Instant::now() < deadline, "{what}");
             std::thread::yield_now();
         }
+    }
+
+    /// Waits until a range is free, and says whose it was.
+    fn until_free(folder: &Path, number: u32) -> String {
+        let look = || lock(folder, number, OFlags::empty()).unwrap().map(|(_range, holder)| holder);
+        until(&format!("range {number} stays taken"), look)
     }
 
     #[test]
@@ -208,7 +214,7 @@ mod tests {
         // A fork gives the child another descriptor of the same open file, and so does this.
         let guest = range.lock.try_clone().unwrap();
         drop(range);
-        assert!(lock(folder.path(), 7).unwrap().is_none());
+        assert!(lock(folder.path(), 7, OFlags::empty()).unwrap().is_none());
         drop(guest);
         assert_eq!(until_free(folder.path(), 7), "living.one");
     }
@@ -240,5 +246,22 @@ mod tests {
         assert!(!folder.path().join("8").exists());
         other.release(9, "living.other");
         assert!(folder.path().join("9").exists(), "it is not that sandbox's");
+        other.release(8, "living.other");
+        assert!(!folder.path().join("8").exists(), "who gives up what was collected leaves nothing");
+    }
+
+    #[test]
+    fn only_what_nobody_has_is_found_and_collected() {
+        let folder = tempfile::tempdir().unwrap();
+        let _held = take(folder.path(), 7, "living.one", free).unwrap();
+        drop(take(folder.path(), 8, "living.two", free).unwrap());
+        let cgroups = Cgroups::default();
+        let found = until("range 8 stays taken", || left_behind(folder.path(), &cgroups).next());
+        assert_eq!((found.0.number, found.1.as_str()), (8, "ids of living.two"));
+        drop(found);
+        assert!(folder.path().join("8").exists(), "to look removes nothing");
+        let collected = until("range 8 stays taken", || collect(folder.path(), &cgroups).pop());
+        assert_eq!(collected, "ids of living.two");
+        assert!(folder.path().join("7").exists() && !folder.path().join("8").exists());
     }
 }

@@ -76,7 +76,7 @@ pub(crate) struct ListSandboxesArgs {
     /// Only the ids, one a line
     #[arg(long)]
     pub(crate) ids: bool,
-    /// Only sandboxes in this state: ready, paused, stopping, stopped, destroying or gone
+    /// Only sandboxes in this state: creating, ready, paused, stopping, stopped, destroying or gone
     #[arg(long, value_name = "STATE")]
     pub(crate) state: Option<String>,
     /// Only sandboxes with this label (may be given several times; all must be there)

@@ -137,7 +137,7 @@ fn draw_runs(buffer: &mut Buffer, area: Rect, seen: &Seen, look: &Look, now: Tim
         write(buffer, (x, y), area.right().saturating_sub(x), last, style);
     };
     line(area.y, columns.map(|(title, _)| title), "COMMAND", look.heading());
-    for (run, y) in seen.runs.iter().zip(area.y + 1..area.bottom()) {
+    for (run, y) in seen.runs.iter().flatten().zip(area.y + 1..area.bottom()) {
         let id = run.run.to_string();
         let since = report::coarse(now.duration_since(run.started_at).unsigned_abs());
         let known = seen.run_usage.get(&run.run);
@@ -156,7 +156,10 @@ fn draw_runs(buffer: &mut Buffer, area: Rect, seen: &Seen, look: &Look, now: Tim
         ];
         line(y, cells, &typed(&run.command.argv), Style::new());
     }
-    if seen.runs.is_empty() {
-        write(buffer, (area.x, area.y + 1), area.width, "no recorded run is at work", Style::new());
-    }
+    let told = match &seen.runs {
+        None => "its runs cannot be read; glovebox runs list says why",
+        Some(runs) if runs.is_empty() => "no recorded run is at work",
+        Some(_) => return,
+    };
+    write(buffer, (area.x, area.y + 1), area.width, told, Style::new());
 }

@@ -7,16 +7,16 @@ use super::state::{Act, Focus, Order, Page, Top};
 
 /// Every key and what it does, for the help.
 pub(crate) const HELP: [(&str, &str); 10] = [
-    ("up/down, k/j", "select; PgUp, PgDn, Home, End too"),
+    ("up/down, k/j", "select; PgUp, PgDn, Home or g, End or G too"),
     ("Enter", "details of the sandbox: larger plots, its runs"),
     ("c m i n a", "sort by CPU, memory, I/O, name, age; s takes the next"),
     ("/", "show only those with a text in name, state, label …"),
     ("p", "pause, or resume one that is paused"),
-    ("x, d", "destroy, after a question"),
-    ("Esc, q", "back; from the list: quit"),
+    ("x, d, Del", "destroy, after a question"),
+    ("Esc, q", "back, as Enter and Backspace; from the list: quit"),
     ("Ctrl-C", "quit"),
     ("Ctrl-Z", "stop; fg goes on"),
-    ("?", "this help"),
+    ("?, F1", "this help"),
 ];
 
 /// A page of rows, for PgUp and PgDn.

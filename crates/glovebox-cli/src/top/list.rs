@@ -45,11 +45,11 @@ struct Setting {
 /// All columns, from left to right. Without `LEFT` they fill 80 columns.
 const COLUMNS: [Setting; 13] = [
     Setting { column: Column::Name, title: "SANDBOX", width: (11, 29), goes: 0 },
-    Setting { column: Column::State, title: "STATE", width: (7, 8), goes: 0 },
+    Setting { column: Column::State, title: "STATE", width: (8, 10), goes: 0 },
     Setting { column: Column::Age, title: "AGE", width: (4, 4), goes: 6 },
     Setting { column: Column::Left, title: "LEFT", width: (4, 4), goes: 1 },
     Setting { column: Column::Cpu, title: "CPU%", width: (5, 5), goes: 0 },
-    Setting { column: Column::CpuPlot, title: "", width: (8, 40), goes: 8 },
+    Setting { column: Column::CpuPlot, title: "", width: (7, 40), goes: 8 },
     Setting { column: Column::Memory, title: "MEMORY", width: (9, 9), goes: 10 },
     Setting { column: Column::MemoryBar, title: "", width: (5, 16), goes: 2 },
     Setting { column: Column::Processes, title: "PROC", width: (4, 4), goes: 9 },
@@ -103,7 +103,7 @@ fn draw_header(buffer: &mut Buffer, top: &Top, look: &Look) {
     counts.sort_by_key(|(_, count)| Reverse(*count));
     let counted: Vec<String> = counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
     let silent = top.all().filter(|seen| seen.silent).count();
-    let mut text = format!("{host}  {}", report::counted(top.all().count(), "sandbox").replace("xs", "xes"));
+    let mut text = format!("{host}  {}", report::counted(top.all().count(), "sandbox"));
     if !counted.is_empty() {
         text.push_str(&format!(": {}", counted.join(", ")));
     }
@@ -184,7 +184,7 @@ fn draw_row(buffer: &mut Buffer, seen: &Seen, line: u16, columns: &[(usize, Rect
             Column::Disk => or_none(usage.and_then(|usage| usage.disk_bytes).map(size)),
             Column::Read => or_none(sample.map(|sample| size(sample.read))),
             Column::Written => or_none(sample.map(|sample| size(sample.written))),
-            Column::Runs => seen.runs.len().to_string(),
+            Column::Runs => or_none(seen.runs.as_ref().map(|runs| runs.len().to_string())),
         };
         write_right(buffer, at, place.width, &text, Style::new());
     }

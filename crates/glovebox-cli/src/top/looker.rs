@@ -64,7 +64,7 @@ impl Looker {
                     if let Ok((all, runs)) = &listed {
                         self.ask(all, &mut asked, &mut tasks);
                         if apart && !runs_asked {
-                            runs_asked = self.ask_runs(runs, &mut tasks);
+                            runs_asked = self.ask_runs(runs.as_deref().unwrap_or_default(), &mut tasks);
                         }
                     }
                     News::Sandboxes(listed)
@@ -94,11 +94,11 @@ impl Looker {
         }
     }
 
-    async fn list(&self) -> Result<(Vec<SandboxStatus>, Vec<Summary>)> {
+    async fn list(&self) -> Result<(Vec<SandboxStatus>, Option<Vec<Summary>>)> {
         let all = self.engine.sandboxes().await?;
         let filter = Filter { outcome: Some("running".to_owned()), limit: MOST_RUNS, ..Filter::default() };
         // A record that cannot be read keeps nobody from seeing the sandboxes; `runs list` says what is wrong with it.
-        let runs = self.ledger.list(&filter).await.map(|listed| listed.runs).unwrap_or_default();
+        let runs = self.ledger.list(&filter).await.ok().map(|listed| listed.runs);
         Ok((all, runs))
     }
 

@@ -62,6 +62,7 @@ pub(crate) fn show(engine: Engine, ledger: Ledger, interval: Duration) -> Result
                         top.hear(told, Instant::now());
                         next = news.try_recv().ok();
                     }
+                    top.arrange();
                 }
                 key = keys.recv() => match key.ok_or_else(no_keys)? {
                     Event::Key(key) if key.kind != KeyEventKind::Release => match top.press(key) {

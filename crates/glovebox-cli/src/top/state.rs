@@ -15,8 +15,8 @@ use super::history::History;
 /// What the looker tells.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// Which sandboxes there are, and the recorded runs at work.
-    Sandboxes(Result<(Vec<SandboxStatus>, Vec<Summary>)>),
+    /// Which sandboxes there are, and the recorded runs at work, where these could be read.
+    Sandboxes(Result<(Vec<SandboxStatus>, Option<Vec<Summary>>)>),
     /// What a sandbox uses.
     Usage(SandboxId, Instant, Result<UsageNow>),
     /// What runs of a sandbox have used so far.
@@ -86,8 +86,8 @@ pub(crate) struct Seen {
     pub(crate) silent: bool,
     /// Why it could not be asked.
     pub(crate) fault: Option<String>,
-    /// Its recorded runs at work, the newest first.
-    pub(crate) runs: Vec<Summary>,
+    /// Its recorded runs at work, the newest first; `None` where they cannot be read.
+    pub(crate) runs: Option<Vec<Summary>>,
     /// What each of them used, where that is known.
     pub(crate) run_usage: HashMap<RunId, RunUsage>,
     /// When it was last heard, or first waited for.
@@ -170,6 +170,8 @@ impl Top {
         self.interval + Duration::from_secs(2)
     }
 
+    /// Takes news. Whoever has heard all there are calls [`Top::arrange`] then: to put all sandboxes in order for each answer
+    /// of each of them would be most of the work.
     pub(crate) fn hear(&mut self, news: News, now: Instant) {
         match news {
             News::Sandboxes(Ok((all, runs))) => self.hear_list(all, runs, now),
@@ -194,10 +196,9 @@ impl Top {
             }
             News::Acted(act, id, result) => self.message = Some(self.told(act, id, result)),
         }
-        self.arrange();
     }
 
-    fn hear_list(&mut self, all: Vec<SandboxStatus>, mut runs: Vec<Summary>, now: Instant) {
+    fn hear_list(&mut self, all: Vec<SandboxStatus>, mut runs: Option<Vec<Summary>>, now: Instant) {
         (self.fault, self.looked) = (None, true);
         let patience = self.patience();
         let mut before = std::mem::take(&mut self.seen);
@@ -208,12 +209,12 @@ impl Top {
                 history: History::default(),
                 silent: false,
                 fault: None,
-                runs: Vec::new(),
+                runs: None,
                 run_usage: HashMap::new(),
                 heard: now,
             });
             seen.status = status;
-            seen.runs = runs.extract_if(.., |run| run.sandbox == id).collect();
+            seen.runs = runs.as_mut().map(|runs| runs.extract_if(.., |run| run.sandbox == id).collect());
             if !seen.status.state.has_processes() {
                 (seen.heard, seen.silent, seen.fault) = (now, false, None);
                 seen.history.skip();
@@ -333,6 +334,9 @@ fn in_order(order: Order, a: &Seen, b: &Seen) -> Ordering {
 
 /// Whether a sandbox has a text in its name, id, state, project or labels.
 fn fits(seen: &Seen, text: &str) -> bool {
+    if text.is_empty() {
+        return true;
+    }
     let text = text.to_lowercase();
     let has = |part: &str| part.to_lowercase().contains(&text);
     let status = &seen.status;

@@ -82,19 +82,20 @@ fn run_in(sandbox: SandboxId, argv: &[&str]) -> Summary {
 struct Scene {
     top: Top,
     all: Vec<SandboxStatus>,
-    runs: Vec<Summary>,
+    runs: Option<Vec<Summary>>,
     now: Instant,
 }
 
 impl Scene {
     fn new(all: Vec<SandboxStatus>, runs: Vec<Summary>) -> Scene {
-        let mut scene = Scene { top: Top::new(SECOND), all, runs, now: Instant::now() };
+        let mut scene = Scene { top: Top::new(SECOND), all, runs: Some(runs), now: Instant::now() };
         scene.list();
         scene
     }
 
     fn list(&mut self) {
         self.top.hear(News::Sandboxes(Ok((self.all.clone(), self.runs.clone()))), self.now);
+        self.top.arrange();
     }
 
     /// Lets seconds pass, in which sandboxes use so much CPU, in percent, and memory.
@@ -114,6 +115,7 @@ impl Scene {
                 };
                 self.top.hear(News::Usage(self.all[*index].sandbox, self.now, Ok(usage)), self.now);
             }
+            self.top.arrange();
         }
     }
 
@@ -167,10 +169,10 @@ fn eighty_columns_show_a_row_for_each_sandbox_with_a_plot_and_a_bar() {
     let shown = three().lines(80, 24);
     assert_eq!(shown[0], "build7  3 sandboxes: 2 ready, 1 stopped");
     assert_eq!(shown[1], "CPU 101.0% of 200%   memory 1.0G of 8.0G   every 1s   by CPU");
-    assert_eq!(shown[2], "SANDBOX     STATE    AGE  CPU%             MEMORY       PROC DISK  R/s  W/s RUNS");
-    assert_eq!(shown[3], "burner      ready     2h 100.0 ████████ 1.0M/2.0G          3 5.0M    0 2.0K    2");
-    assert_eq!(shown[4], "holder      ready     2h   1.0          1.0G/2.0G ██▌      3 5.0M    0 2.0K    0");
-    assert_eq!(shown[5], "sleeper     stopped   2h     -                  -          -    -    -    -    0");
+    assert_eq!(shown[2], "SANDBOX     STATE     AGE  CPU%            MEMORY       PROC DISK  R/s  W/s RUNS");
+    assert_eq!(shown[3], "burner      ready      2h 100.0 ███████ 1.0M/2.0G          3 5.0M    0 2.0K    2");
+    assert_eq!(shown[4], "holder      ready      2h   1.0         1.0G/2.0G ██▌      3 5.0M    0 2.0K    0");
+    assert_eq!(shown[5], "sleeper     stopped    2h     -                 -          -    -    -    -    0");
     assert!(shown[6..23].iter().all(String::is_empty) && shown[23].contains("? help"), "{shown:?}");
 }
 
@@ -178,7 +180,7 @@ fn eighty_columns_show_a_row_for_each_sandbox_with_a_plot_and_a_bar() {
 fn the_details_of_one_show_larger_plots_and_what_each_run_uses() {
     let mut scene = three();
     scene.press("\n");
-    let (id, first) = (scene.all[1].sandbox, scene.runs[0].run);
+    let (id, first) = (scene.all[1].sandbox, scene.runs.as_ref().unwrap()[0].run);
     for (second, cpu_ms) in [(1, 1000.0), (2, 1500.0)] {
         let used = Usage { cpu_ms, memory_peak_bytes: 3 << 20, processes_peak: 4, ..Usage::default() };
         scene.top.hear(News::Runs(id, scene.now + SECOND * second, vec![(first, used)]), scene.now);
@@ -246,7 +248,7 @@ fn without_colours_there_are_none_and_without_utf8_there_is_only_ascii() {
     }
     scene.press("nq");
     let shown = lines(&scene.picture(80, 24, &plain));
-    assert!(shown[3].contains("########") && shown[4].contains("|||"), "{shown:#?}");
+    assert!(shown[3].contains("#######") && shown[4].contains("|||"), "{shown:#?}");
 }
 
 #[test]
@@ -258,11 +260,11 @@ fn one_that_does_not_answer_is_silent_and_the_others_go_on() {
     let shown = scene.lines(80, 24);
     assert!(shown[0].ends_with("(1 silent)"), "{}", shown[0]);
     let row = |name: &str| shown.iter().find(|line| line.starts_with(name)).unwrap().clone();
-    assert!(row("burner").contains("silent    2h     - ") && row("burner").contains('·'), "{}", row("burner"));
-    assert!(row("holder").contains("ready     2h   1.0"), "{}", row("holder"));
+    assert!(row("burner").contains("silent     2h     - ") && row("burner").contains('·'), "{}", row("burner"));
+    assert!(row("holder").contains("ready      2h   1.0"), "{}", row("holder"));
     // It answers again.
     scene.pass(2, &[(1, 50.0, 1 << 20)]);
-    assert!(scene.lines(80, 24).iter().any(|line| line.starts_with("burner      ready     2h  50.0")));
+    assert!(scene.lines(80, 24).iter().any(|line| line.starts_with("burner      ready      2h  50.0")));
 }
 
 #[test]
@@ -320,4 +322,76 @@ fn only_a_yes_destroys_and_only_what_runs_is_paused() {
     let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
     scene.press("/");
     assert_eq!(scene.top.press(control_c), Some(Wish::Quit));
+}
+
+#[test]
+fn runs_that_cannot_be_read_are_not_told_to_be_none() {
+    let mut scene = three();
+    scene.runs = None;
+    scene.list();
+    assert!(scene.lines(80, 24)[3].ends_with("2.0K    -"), "{:?}", scene.lines(80, 24));
+    scene.press("\n");
+    let cannot = "its runs cannot be read; glovebox runs list says why";
+    assert!(scene.lines(80, 24).iter().any(|line| line == cannot), "{:#?}", scene.lines(80, 24));
+    scene.runs = Some(Vec::new());
+    scene.list();
+    assert!(scene.lines(80, 24).iter().any(|line| line == "no recorded run is at work"));
+}
+
+#[test]
+fn every_state_is_told_in_words_and_the_longest_where_there_is_room() {
+    use SandboxState::{Creating, Destroying, Paused, Ready, Stopped, Stopping};
+    for state in [Creating, Ready, Paused, Stopping, Stopped, Destroying] {
+        let scene = Scene::new(vec![status("box", state)], Vec::new());
+        let word = |width| scene.lines(width, 24)[3].split_whitespace().nth(1).unwrap().to_owned();
+        assert_eq!(word(100), state.as_str());
+        let narrow = if state == Destroying { "destroy…" } else { state.as_str() };
+        assert_eq!(word(80), narrow);
+    }
+}
+
+#[test]
+fn the_help_names_every_key_that_does_something() {
+    let mut scene = three();
+    let key = |top: &mut Top, code| top.press(KeyEvent::new(code, KeyModifiers::NONE));
+    key(&mut scene.top, KeyCode::F(1));
+    assert_eq!(scene.top.focus, Focus::Help);
+    let shown = scene.lines(80, 24).join(" ");
+    for name in [
+        "up",
+        "down",
+        "k",
+        "j",
+        "PgUp",
+        "PgDn",
+        "Home",
+        "g",
+        "End",
+        "G",
+        "Enter",
+        "c",
+        "m",
+        "i",
+        "n",
+        "a",
+        "s",
+        "/",
+        "p",
+        "x",
+        "d",
+        "Del",
+        "Esc",
+        "q",
+        "Backspace",
+        "Ctrl-C",
+        "Ctrl-Z",
+        "?",
+        "F1",
+    ] {
+        let is_named = |word: &str| word.split(['/', ',', ';']).any(|part| part == name) || word == name;
+        assert!(shown.split_whitespace().any(is_named), "{name}: {shown}");
+    }
+    key(&mut scene.top, KeyCode::Esc);
+    key(&mut scene.top, KeyCode::Delete);
+    assert!(matches!(scene.top.focus, Focus::Confirm(_)));
 }

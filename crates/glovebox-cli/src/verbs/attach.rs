@@ -265,12 +265,12 @@ pub(crate) fn follow(words: &[OsString]) -> u8 {
         let engine = living::engine_below(data_dir.as_ref()).with_ledger(Ledger::below(data_dir));
         let _ = leave_caller();
         runtime()?.block_on(async {
-            match engine.open(&sandbox.to_string()).await {
+            match engine.open_paused(&sandbox.to_string()).await {
                 Ok(sandbox) => match sandbox.follow_again(run).await? {
                     Some(run) => run.wait().await.map(drop),
                     None => Ok(()),
                 },
-                // One that is only paused goes on later.
+                // One that cannot be reached just now, for want of a descriptor perhaps, has not lost its runs.
                 Err(_) if engine.status(&sandbox.to_string()).await.is_ok_and(|found| found.state.has_processes()) => {
                     Ok(())
                 }

@@ -1,6 +1,8 @@
 //! `glovebox list|show|stop|start|pause|resume|reset|destroy`: sandboxes that stay.
 
 use std::{
+    cmp::Reverse,
+    collections::BTreeMap,
     ffi::OsString,
     path::{Path, PathBuf},
     sync::Arc,
@@ -97,10 +99,10 @@ pub(crate) fn list(globals: &Globals, args: &ListSandboxesArgs, flags: &Flags) -
 }
 
 fn parse_state(text: &str) -> Result<SandboxState, String> {
-    use SandboxState::{Destroying, Gone, Paused, Ready, Stopped, Stopping};
-    let states = [Ready, Paused, Stopping, Stopped, Destroying, Gone];
+    use SandboxState::{Creating, Destroying, Gone, Paused, Ready, Stopped, Stopping};
+    let states = [Creating, Ready, Paused, Stopping, Stopped, Destroying, Gone];
     let found = states.into_iter().find(|state| state.as_str() == text);
-    found.ok_or_else(|| "expected ready, paused, stopping, stopped, destroying or gone".to_owned())
+    found.ok_or_else(|| "expected creating, ready, paused, stopping, stopped, destroying or gone".to_owned())
 }
 
 fn row(status: &SandboxStatus, now: Timestamp) -> [String; 6] {
@@ -153,15 +155,14 @@ pub(crate) fn show(globals: &Globals, args: &SandboxArg, flags: &Flags) -> Resul
 async fn runs_of(ledger: &Ledger, status: &SandboxStatus) -> Result<(Vec<Summary>, bool)> {
     let own = Filter { sandbox: Some(status.sandbox), since: Some(status.created_at), ..Filter::default() };
     let at_work = Filter { outcome: Some("running".to_owned()), limit: MOST_AT_WORK, ..own.clone() };
-    let mut runs = ledger.list(&at_work).await?.runs;
-    let last = ledger.list(&Filter { limit: runs.len() as u32 + LAST_ENDED, ..own }).await?;
+    let at_work = ledger.list(&at_work).await?.runs;
+    let last = ledger.list(&Filter { limit: at_work.len() as u32 + LAST_ENDED, ..own }).await?;
     let ended: Vec<Summary> = last.runs.into_iter().filter(|run| run.outcome.is_some()).collect();
     let more = last.next.is_some() || ended.len() > LAST_ENDED as usize;
-    runs.extend(ended.into_iter().take(LAST_ENDED as usize));
-    // One that ended in between is there twice; its end counts.
-    runs.sort_by_key(|run| (std::cmp::Reverse(run.run), run.outcome.is_none()));
-    runs.dedup_by_key(|run| run.run);
-    Ok((runs, more))
+    // Of one that ended in between, its end counts: it comes later.
+    let runs = at_work.into_iter().chain(ended.into_iter().take(LAST_ENDED as usize));
+    let runs: BTreeMap<_, _> = runs.map(|run| (Reverse(run.run), run)).collect();
+    Ok((runs.into_values().collect(), more))
 }
 
 /// The status of a sandbox with how it was made.

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Stdio,
     time::{Duration, Instant},
 };
@@ -60,12 +60,16 @@ impl<'a> Living<'a> {
     /// The process that keeps it: whoever holds its lock.
     pub(crate) fn keeper(&self) -> Option<i32> {
         let lock = glovebox_native::NativeBackend::runtime_folder().join("sandboxes").join(&self.id).join("lock");
-        let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(lock).ok()?);
-        let locks = fs::read_to_string("/proc/locks").expect("the locks can be read");
-        let held =
-            |line: &&str| line.split_whitespace().nth(5).is_some_and(|file| file.ends_with(&format!(":{inode}")));
-        locks.lines().find(held).and_then(|line| line.split_whitespace().nth(4)?.parse().ok())
+        holder(&lock)
     }
+}
+
+/// The process that holds the lock of a file.
+fn holder(lock: &Path) -> Option<i32> {
+    let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(lock).ok()?);
+    let locks = fs::read_to_string("/proc/locks").expect("the locks can be read");
+    let held = |line: &&str| line.split_whitespace().nth(5).is_some_and(|file| file.ends_with(&format!(":{inode}")));
+    locks.lines().find(held).and_then(|line| line.split_whitespace().nth(4)?.parse().ok())
 }
 
 impl Drop for Living<'_> {
@@ -209,6 +213,45 @@ fn states_follow_the_verbs() {
         assert!(paused.stderr.contains("not_supported"), "{paused:?}");
     }
     living.exec(&["--", "echo", "on"]).expect(0, "on\n");
+}
+
+#[test]
+fn sandboxes_of_every_state_that_is_shown_can_be_asked_for() {
+    let bench = Bench::new();
+    let living = Living::new(&bench, &[]);
+    for state in ["creating", "ready", "paused", "stopping", "stopped", "destroying", "gone"] {
+        let expected = if state == "ready" { format!("{}\n", living.id) } else { String::new() };
+        bench.call(["list", "--ids", "--state", state]).expect(0, &expected);
+    }
+    let refused = bench.call(["list", "--state", "tired"]);
+    assert!(refused.code == 2 && refused.stderr.contains("expected creating, ready, paused"), "{refused:?}");
+}
+
+#[test]
+fn a_run_of_a_paused_sandbox_whose_follower_was_killed_is_followed_again() {
+    let bench = Bench::new();
+    let living = Living::new(&bench, &[]);
+    let line = "echo in; exec sleep 1000";
+    let mut follower =
+        bench.glovebox(["exec", &living.id, "--", "sh", "-c", line]).stdout(Stdio::piped()).spawn().expect("exec");
+    let mut first = [0; 3];
+    std::io::Read::read_exact(follower.stdout.as_mut().expect("a pipe"), &mut first).expect("the first line");
+    let paused = bench.call(["pause", &living.id]);
+    follower.kill().expect("it can be killed");
+    follower.wait().expect("it ends");
+    if paused.code != 0 {
+        assert!(paused.stderr.contains("not_supported"), "{paused:?}");
+        return;
+    }
+    let mut notes = fs::read_dir(bench.data().join("running")).expect("the notes of runs");
+    let note = notes.next().expect("a note").expect("a note").path();
+    let run = note.file_stem().and_then(|name| name.to_str()).expect("an id").to_owned();
+    assert_eq!(holder(&note), None, "its follower is dead");
+    bench.call(["list"]);
+    until("somebody follows it, paused as it is", || holder(&note).is_some());
+    bench.call(["cancel", &run]).expect(0, "");
+    until("its end is recorded", || !bench.call(["runs", "show", "--json", &run]).document()["outcome"].is_null());
+    assert_eq!(living.state(), "paused");
 }
 
 #[test]
@@ -393,6 +436,20 @@ fn gc_removes_what_is_left_of_a_sandbox_that_was_being_made() {
     let called = bench.call(["gc"]);
     assert!(called.text().contains("what was left of sb_01M7FE576ZEJG8DCHBPZN0JTGH"), "{called:?}");
     assert!(!half.exists());
+}
+
+#[test]
+fn the_doctor_tells_of_ids_that_nobody_has() {
+    let bench = Bench::new();
+    let _living = Living::new(&bench, &[]);
+    let ids = glovebox_native::NativeBackend::runtime_folder().join("ids");
+    // No range has this number, so nobody takes it. Whoever makes a sandbox meanwhile collects it, and it is left once more.
+    until("the doctor tells of it", || {
+        fs::write(ids.join("99999"), "living.of_nobody").expect("the folder is there");
+        bench.call(["doctor", "--json"]).text().contains("ids of living.of_nobody")
+    });
+    bench.call(["gc"]);
+    assert!(!ids.join("99999").exists());
 }
 
 #[test]

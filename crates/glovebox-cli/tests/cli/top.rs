@@ -200,6 +200,21 @@ fn it_follows_the_size_of_the_terminal_and_says_when_that_is_too_small() {
 }
 
 #[test]
+fn without_its_ledger_it_shows_sandboxes_and_claims_nothing_of_runs() {
+    let bench = Bench::new();
+    let _living = Living::new(&bench, &["--name", "box"]);
+    let mut view = View::new(&bench, &[]);
+    let runs = |view: &View| view.row("box").and_then(|row| row.split_whitespace().last().map(str::to_owned));
+    view.until("no run is at work", |view| runs(view).as_deref() == Some("0"));
+    std::fs::write(bench.data().join("running"), "").expect("nothing was recorded");
+    view.until("its runs are not known", |view| runs(view).as_deref() == Some("-"));
+    view.press("\r");
+    view.until_shown("its runs cannot be read");
+    view.press("qq");
+    assert_eq!(view.end(), 0);
+}
+
+#[test]
 fn the_terminal_is_given_back_when_it_is_ended_from_outside() {
     let bench = Bench::new();
     for (signal, code) in [(Signal::TERM, 130), (Signal::HUP, 130), (Signal::INT, 130)] {
