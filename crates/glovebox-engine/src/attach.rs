@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use glovebox_core::{
-    Command, EnvName, Error, ErrorCode, InsidePath, Label, Result, RunId, RunResult, Secret, Step, Warning,
+    Command, EnvName, Error, ErrorCode, InsidePath, Label, Result, RunId, RunResult, SandboxState, Secret, Step,
+    Warning,
 };
 use glovebox_ledger::{Recording, UnderWay, Unfollowed};
 use glovebox_proto::{EndReason, Exited, FrameKind, Role, RunInfo, path};
@@ -18,7 +19,7 @@ use crate::{
     following::{Following, SIGKILL},
     input,
     line::{self, Line, Opened},
-    place::Lifetime,
+    place::{Lifetime, Place},
     result::Asked,
     run::{self, Driver, Part},
 };
@@ -115,6 +116,21 @@ impl Sandbox {
     pub(crate) async fn tell_paused(&self, path: &str) -> Result<()> {
         let channel = &self.place.channel;
         channel.judge(in_time(input::tell(channel, path)).await)
+    }
+
+    /// Lets commands start again where the guest takes a sandbox for paused that is not: whoever paused it or let it go on died
+    /// halfway. Says whether it was so.
+    pub(crate) async fn end_half_a_pause(&self) -> Result<bool> {
+        let Place { id, backend, .. } = &self.place;
+        // Whoever pauses it right now holds the lock until it is so.
+        let _hold = self.engine.hold(*id).await?;
+        if backend.state(*id).await? != SandboxState::Ready {
+            return Ok(false);
+        }
+        // The keeper may still be freezing it for one who is gone.
+        backend.resume(*id).await?;
+        self.tell_paused(path::RESUME).await?;
+        Ok(true)
     }
 
     fn follow_opened(

@@ -15,7 +15,7 @@ use crate::{
     channel::{Channel, Receiving, Sending, ask, in_time, read, unexpected},
     input,
     line::{self, Opened},
-    result,
+    living, result,
 };
 
 /// Arguments and environment together; the guest's zygote takes twice as much.
@@ -34,6 +34,7 @@ pub(crate) struct Begun {
 }
 
 /// How a run is known to the guest.
+#[derive(Clone, Copy)]
 pub(crate) struct Known<'a> {
     pub(crate) run: RunId,
     /// What those are told who attach to it. Nobody can where there is none.
@@ -122,7 +123,11 @@ async fn start_command(channel: &Channel, message: Bytes, command: &Command) -> 
             Ok(Begun { sending, receiving, given: Vec::new(), started, started_at })
         }
         Some(frame) if frame.kind == FrameKind::StartFailed => {
-            let mut error = start_error(&read(&frame)?, command);
+            let failed: StartFailed = read(&frame)?;
+            if let ("paused", Some(id)) = (failed.step.as_str(), channel.sandbox()) {
+                return Err(living::paused(id, &id.to_string()));
+            }
+            let mut error = start_error(&failed, command);
             error.message = result::mask(command, &error.message);
             Err(error)
         }
@@ -184,9 +189,6 @@ fn start_error(failed: &StartFailed, command: &Command) -> Error {
         ("stdio", EMFILE | ENFILE) => {
             let message = "there are as many runs in this sandbox as it has descriptors for";
             Error::new(ErrorCode::TooMany, message).because(reason).hint("wait for one of the runs to end")
-        }
-        ("paused", _) => {
-            Error::new(ErrorCode::WrongState, "the sandbox is paused").hint("glovebox resume lets it go on")
         }
         (step, _) => {
             Error::new(ErrorCode::SandboxSetup, format!("the command could not be started ({step})")).because(reason)

@@ -84,7 +84,12 @@ impl Channel {
 
     /// Whether a lost connection is made again.
     pub(crate) fn outlives_connections(&self) -> bool {
-        self.0.again.is_some()
+        self.sandbox().is_some()
+    }
+
+    /// The sandbox, if it outlives its connections.
+    pub(crate) fn sandbox(&self) -> Option<SandboxId> {
+        self.0.again.as_ref().map(|(_, id)| *id)
     }
 
     /// Opens a stream to one of the guest's paths.

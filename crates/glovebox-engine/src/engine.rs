@@ -18,7 +18,7 @@ use glovebox_ledger::Ledger;
 use crate::{
     Files, RunRequest, Stdin,
     attach::EndUnheard,
-    begin::{self, Known},
+    begin::{self, Begun, Known},
     channel::Channel,
     compile::{self, Ground},
     entry::{Entry, Lasts},
@@ -87,6 +87,11 @@ impl Engine {
     /// Whether this is the first time that somebody asks. A folder of many sandboxes is not looked through for each one more.
     pub(crate) fn is_first_look(&self) -> bool {
         !self.looked.swap(true, Ordering::Relaxed)
+    }
+
+    /// Something is left that cannot be removed yet, so the next one looks again.
+    pub(crate) fn look_again(&self) {
+        self.looked.store(false, Ordering::Relaxed);
     }
 
     /// The environment that every command starts from.
@@ -267,7 +272,7 @@ impl Sandbox {
         let (command, input) = first.as_ref().map_or((&request, &stdin), |first| (first, &Stdin::Empty));
         let known = Known { run: entry.run, note: entry.if_lost.as_ref() };
         let unheard = EndUnheard::new(&self.place.channel, entry.run);
-        let begin = begin::begin(&self.place.channel, &self.engine.environment, command, input, known);
+        let begin = self.begin(command, input, known);
         // What ran here before may keep a command from starting, so the clock does not wait for that.
         let begun = match tokio::time::timeout(request.spec.limits.timeout, begin).await {
             Ok(begun) => {
@@ -283,6 +288,19 @@ impl Sandbox {
                 Ok(run::follow(self.engine.clone(), self.place.clone(), beginning, lifetime))
             }
             Err(error) => Err(entry.forget_after(error)),
+        }
+    }
+
+    async fn begin(&self, request: &RunRequest, stdin: &Stdin, known: Known<'_>) -> Result<Begun> {
+        let begin = || begin::begin(&self.place.channel, &self.engine.environment, request, stdin, known);
+        match begin().await {
+            Err(error) if self.guard.living && error.code == ErrorCode::WrongState => {
+                match self.end_half_a_pause().await? {
+                    true => begin().await,
+                    false => Err(error),
+                }
+            }
+            begun => begun,
         }
     }
 

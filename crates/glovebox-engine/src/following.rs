@@ -48,7 +48,7 @@ pub(crate) struct Following {
     run: RunId,
     limits: Limits,
     deadline: Instant,
-    /// When the time is over if the run is never paused, and since when pauses count.
+    /// When the time, and after SIGTERM the grace, is over if the run is never paused, and since when pauses count.
     deadline_unpaused: Instant,
     since: Timestamp,
     pub(crate) stdout: Output,
@@ -206,15 +206,18 @@ impl Following {
     }
 
     fn deadline_passed(&mut self, place: &Place) -> Result<()> {
+        if !matches!(self.phase, Phase::Killed)
+            && let Some(later) = self.later_for_pauses(place)
+        {
+            self.deadline = later;
+            return Ok(());
+        }
         match self.phase {
             Phase::Running => {
-                if let Some(later) = self.later_for_pauses(place) {
-                    self.deadline = later;
-                    return Ok(());
-                }
                 self.out_of_time();
                 self.phase = Phase::Terminating;
                 self.deadline = Instant::now() + self.limits.grace;
+                (self.deadline_unpaused, self.since) = (self.deadline, Timestamp::now());
                 self.signal(place, SIGTERM, EndReason::TimedOut);
             }
             Phase::Terminating => self.kill(place, EndReason::TimedOut),
@@ -227,7 +230,7 @@ impl Following {
         Ok(())
     }
 
-    /// When the time is over of a run that was paused: paused time does not count. `None` if it is over now.
+    /// When the time or the grace is over of a run that was paused: paused time does not count. `None` if it is over now.
     fn later_for_pauses(&self, place: &Place) -> Option<Instant> {
         if !place.channel.outlives_connections() {
             return None;

@@ -133,7 +133,7 @@ impl Engine {
     pub async fn open(&self, text: &str) -> Result<Sandbox> {
         let record = Arc::new(self.registry().read(self.registry().find(text)?)?);
         match self.backend().state(record.sandbox).await? {
-            SandboxState::Paused => Err(paused(&record, text)),
+            SandboxState::Paused => Err(paused(record.sandbox, text)),
             SandboxState::Stopping => Err(stopping(&record)),
             SandboxState::Creating => {
                 Err(Error::new(ErrorCode::WrongState, format!("the sandbox {} is being started", record.sandbox)))
@@ -234,7 +234,7 @@ impl Engine {
         let (record, _hold) = self.take(text).await?;
         match self.backend().state(record.sandbox).await? {
             SandboxState::Stopped => self.bring_up(&record, &self.with_storage(&record.spec)?.0).await,
-            SandboxState::Paused => Err(paused(&record, text)),
+            SandboxState::Paused => Err(paused(record.sandbox, text)),
             SandboxState::Stopping => {
                 self.end_processes(&record).await?;
                 self.bring_up(&record, &self.with_storage(&record.spec)?.0).await
@@ -289,7 +289,9 @@ impl Engine {
         self.check_backend(&record)?;
         if let Err(error) = self.end_processes(&record).await {
             if error.code == ErrorCode::StillEnding {
-                self.registry().doom(id)?;
+                // On a full disk it cannot be noted, and stays what it was: the first failure is the one that explains.
+                let _ = self.registry().doom(id);
+                self.look_again();
             }
             return Err(error);
         }
@@ -314,6 +316,8 @@ impl Engine {
             let is_over = self.backend().state(id).await.is_ok_and(|state| state == SandboxState::Stopped);
             if is_over && self.destroy(&id.to_string()).await.is_ok() {
                 removed.push(format!("what was left of {id}"));
+            } else {
+                self.look_again();
             }
         }
         for left in left_of_storage(self.data_dir()) {
@@ -375,7 +379,7 @@ impl Engine {
         }
     }
 
-    async fn hold(&self, id: SandboxId) -> Result<Hold> {
+    pub(crate) async fn hold(&self, id: SandboxId) -> Result<Hold> {
         let registry = self.registry();
         let waiting = tokio::task::spawn_blocking(move || registry.hold(id)).await;
         waiting.map_err(|error| Error::new(ErrorCode::Internal, "waiting for a sandbox failed").because(error))?
@@ -434,8 +438,8 @@ impl Engine {
 }
 
 /// The error for what a paused sandbox cannot do.
-fn paused(record: &SandboxRecord, text: &str) -> Error {
-    let message = format!("the sandbox {} is paused", record.sandbox);
+pub(crate) fn paused(id: SandboxId, text: &str) -> Error {
+    let message = format!("the sandbox {id} is paused");
     Error::new(ErrorCode::WrongState, message).hint(format!("glovebox resume {text} lets it go on"))
 }
 

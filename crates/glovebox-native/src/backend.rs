@@ -184,11 +184,11 @@ impl NativeBackend {
         match (sent, folder) {
             (Err(error), Some(folder)) if error.code == ErrorCode::SandboxLost => {
                 let (keeper, _) = self.ask_keeper(&folder).await?;
-                let sent = keeper.as_ref().map(|keeper| send_order(keeper, order, None));
+                let sent = send_order(&keeper, order, None);
                 if let Some(held) = self.held().get_mut(&id) {
-                    held.keeper = keeper;
+                    held.keeper = Some(keeper);
                 }
-                sent.unwrap_or(Err(error))
+                sent
             }
             (sent, _) => sent,
         }
@@ -201,6 +201,9 @@ fn send_order(socket: &OwnedFd, order: &Order, further: Option<&OwnedFd>) -> Res
     wire::send(socket, order, &fds).map_err(no_launcher)?;
     Ok(here)
 }
+
+/// What is said of a sandbox that was to end.
+const NOT_ENDED: &str = "the sandbox could not be ended";
 
 /// Tells a walk that nobody waits for it any more.
 #[derive(Default)]
@@ -412,7 +415,7 @@ impl Backend for NativeBackend {
                 Ok(seen.map(|seen| evidence(counted, seen)))
             }
             (Answer::Destroyed, _) => Ok(None),
-            (Answer::Failed(failure), _) => Err(failure.into_error()),
+            (Answer::Failed(failure), _) => Err(failure.into_error_of(NOT_ENDED)),
             _ => Err(another_question()),
         }
     }
@@ -426,7 +429,7 @@ impl Backend for NativeBackend {
         let Some(answers) = held.as_ref().and_then(|held| held.ending.as_ref()) else { return Ok(()) };
         match self.hear_of_end(id, answers, held.as_ref().and_then(|held| held.group.as_deref())).await? {
             Answer::Destroyed => Ok(()),
-            Answer::Failed(failure) => Err(failure.into_error()),
+            Answer::Failed(failure) => Err(failure.into_error_of(NOT_ENDED)),
             _ => Err(another_question()),
         }
     }

@@ -220,47 +220,68 @@ pub(crate) struct Failure {
 /// The step of one that is asked for a sandbox which it does not keep, or no longer.
 pub(crate) const NOT_KEPT: &str = "find the sandbox";
 
-/// Steps that fail for want of room in the data folder.
-const FILLS_DISK: [&str; 4] = ["open the store", "fill the store", "give the folders their owners", "remove the files"];
+/// Steps that fail for want of room in the data folder. Others fail for want of something else with the same number: the
+/// kernel has no room for another namespace, perhaps.
+pub(crate) const OPEN_STORE: &str = "open the store";
+pub(crate) const FILL_STORE: &str = "fill the store";
+pub(crate) const GIVE_OWNERS: &str = "give the folders their owners";
+pub(crate) const REMOVE_FILES: &str = "remove the files";
+const FILLS_DISK: [&str; 4] = [OPEN_STORE, FILL_STORE, GIVE_OWNERS, REMOVE_FILES];
+
+/// What cannot be had when a sandbox is made.
+const NOT_MADE: &str = "the sandbox could not be made";
 
 impl Failure {
     pub(crate) fn new(step: impl Into<String>, error: &io::Error) -> Self {
         Failure { step: step.into(), errno: error.raw_os_error().unwrap_or(0) }
     }
 
-    /// The error that a caller sees.
+    /// The error that a caller sees whose sandbox could not be made.
     pub(crate) fn into_error(self) -> Error {
-        let reason = io::Error::from_raw_os_error(self.errno);
         if self.step == NEW_NAMESPACE {
             return Error::new(
                 ErrorCode::BackendUnavailable,
                 "this host does not let an ordinary user make namespaces",
             )
-            .because(reason)
+            .because(self.reason())
             .hint(host_facts::hint_with_tier());
         }
-        if [libc::ENOSPC, libc::EDQUOT].contains(&self.errno) && FILLS_DISK.contains(&self.step.as_str()) {
-            return Error::new(ErrorCode::HostIo, format!("the sandbox could not be made: {}", self.step))
-                .because(reason)
-                .hint("make room on the disk of the data folder, or use another --data-dir");
-        }
-        if self.step == NOT_KEPT {
-            return Error::new(ErrorCode::SandboxLost, "the sandbox went away");
-        }
-        if [libc::EMFILE, libc::ENFILE].contains(&self.errno) {
-            return Error::new(
-                ErrorCode::TooMany,
-                format!("the launcher has as many files open as it may: {}", self.step),
-            )
-            .because(reason)
-            .hint("ulimit -n tells how many that are, and raises it; or have fewer sandboxes at one time");
-        }
         let code = if self.step.starts_with("mount ") { ErrorCode::InvalidMount } else { ErrorCode::SandboxSetup };
-        let error = Error::new(code, format!("the sandbox could not be made: {}", self.step)).because(reason);
+        let error = self.into_error_when(NOT_MADE, code);
         // What a host refuses is the host's doing, unless it is one of the caller's own folders. A chroot refuses with EINVAL,
         // and a host that allows no further namespace with ENOSPC.
         let refused = [libc::EPERM, libc::EACCES, libc::ENOSYS, libc::EINVAL, libc::ENOSPC].contains(&self.errno);
-        if refused && code == ErrorCode::SandboxSetup { error.hint(host_facts::hint_with_tier()) } else { error }
+        match refused && error.code == ErrorCode::SandboxSetup {
+            true => error.hint(host_facts::hint_with_tier()),
+            false => error,
+        }
+    }
+
+    /// The error that a caller sees who wanted something else: what it was that could not be done.
+    pub(crate) fn into_error_of(self, what: &str) -> Error {
+        self.into_error_when(what, ErrorCode::HostIo)
+    }
+
+    fn into_error_when(&self, what: &str, code: ErrorCode) -> Error {
+        if self.step == NOT_KEPT {
+            return Error::new(ErrorCode::SandboxLost, "the sandbox went away");
+        }
+        let because = |code, message| Error::new(code, message).because(self.reason());
+        match self.errno {
+            libc::ENOSPC | libc::EDQUOT if FILLS_DISK.contains(&self.step.as_str()) => {
+                because(ErrorCode::HostIo, format!("{what}: {}", self.step))
+                    .hint("make room on the disk of the data folder, or use another --data-dir")
+            }
+            libc::EMFILE | libc::ENFILE => {
+                because(ErrorCode::TooMany, format!("the launcher has as many files open as it may: {}", self.step))
+                    .hint("ulimit -n tells how many that are, and raises it; or have fewer sandboxes at one time")
+            }
+            _ => because(code, format!("{what}: {}", self.step)),
+        }
+    }
+
+    fn reason(&self) -> io::Error {
+        io::Error::from_raw_os_error(self.errno)
     }
 }
 
@@ -303,4 +324,37 @@ pub(crate) struct OwnView {
     pub(crate) clean_environment: bool,
     /// Its process id, in its own namespace.
     pub(crate) pid: i32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(step: &str, errno: i32) -> Failure {
+        Failure { step: step.into(), errno }
+    }
+
+    #[test]
+    fn a_full_disk_is_called_so_whatever_was_wanted_of_it() {
+        let made = failure(FILL_STORE, libc::ENOSPC).into_error();
+        let removed = failure(REMOVE_FILES, libc::EDQUOT).into_error_of("not all could be removed");
+        for (error, what) in [(made, NOT_MADE), (removed, "not all could be removed")] {
+            assert_eq!(error.code, ErrorCode::HostIo);
+            assert!(error.message.starts_with(what), "{error}");
+            assert!(error.hint.is_some_and(|hint| hint.contains("make room on the disk")));
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_room_for_a_namespace_is_no_full_disk() {
+        let error = failure("fork the guest", libc::ENOSPC).into_error();
+        assert_eq!(error.code, ErrorCode::SandboxSetup);
+        assert!(!error.hint.is_some_and(|hint| hint.contains("make room")));
+    }
+
+    #[test]
+    fn only_a_sandbox_that_was_to_be_made_could_not_be_made() {
+        let error = failure(REMOVE_FILES, libc::EACCES).into_error_of("not all could be removed");
+        assert!(error.message.starts_with("not all could be removed: remove the files"), "{error}");
+    }
 }

@@ -25,7 +25,7 @@ use rustix::{
 
 use crate::{
     idmap::{self, SandboxIds},
-    plan::{Failure, Plan, step},
+    plan::{FILL_STORE, Failure, GIVE_OWNERS, OPEN_STORE, Plan, step},
     standing::Standing,
     sys::{self, Sealed},
 };
@@ -66,15 +66,15 @@ pub(crate) fn make(plan: &Plan, ids: &SandboxIds) -> Result<OwnedFd, Failure> {
     // An ordinary user, who reads what is in it afterwards, must be able to enter; commands must not, see the guest's part.
     let mode = if ids.standing() == Standing::Root { 0o700 } else { 0o755 };
     let store = match &plan.living {
-        Some(life) => step("open the store", open_folder(&life.store, ids, mode))?,
+        Some(life) => step(OPEN_STORE, open_folder(&life.store, ids, mode))?,
         None => step("make the store", mount_tmpfs(plan, (root_uid, root_gid), mode))?,
     };
     // What is made with these ids for files belongs to root inside without a change of owner for each.
     step("act as root inside", sys::set_file_ids(root_uid, root_gid))?;
     let filled = fill(store.as_fd(), plan);
     step("act as root again", sys::set_file_ids(0, 0))?;
-    step("fill the store", filled)?;
-    step("give the folders their owners", give_owners(store.as_fd(), plan, ids.user()))?;
+    step(FILL_STORE, filled)?;
+    step(GIVE_OWNERS, give_owners(store.as_fd(), plan, ids.user()))?;
     Ok(store)
 }
 

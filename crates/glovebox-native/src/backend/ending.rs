@@ -41,10 +41,18 @@ impl NativeBackend {
 
 /// The error for a sandbox that was killed and does not end.
 fn still_ending(id: SandboxId, waiting: Option<String>) -> Error {
-    let waiting = waiting.unwrap_or_else(|| "a process".to_owned());
-    let message = format!("the sandbox {id} was killed, but does not end: {waiting} waits in the kernel");
-    Error::new(ErrorCode::StillEnding, message)
-        .hint("end what it waits for, a mount that does not answer perhaps; the rest is then removed")
+    let killed = format!("the sandbox {id} was killed, but");
+    match waiting {
+        Some(waiting) => {
+            Error::new(ErrorCode::StillEnding, format!("{killed} does not end: {waiting} waits in the kernel"))
+                .hint("end what it waits for, a mount that does not answer perhaps; the rest is then removed")
+        }
+        None => {
+            let message = format!("{killed} did not end within {} s", LONGEST.as_secs());
+            Error::new(ErrorCode::StillEnding, message)
+                .hint("the machine may have too much to do; the rest is removed when it has ended")
+        }
+    }
 }
 
 /// A process by its name and number, and where in the kernel it waits, if it does so without a chance to be killed.
@@ -55,4 +63,18 @@ fn described(pid: i32) -> Option<String> {
     let place = sys::read_small(format!("/proc/{pid}/wchan")).ok().filter(|place| !["", "0"].contains(&place.trim()));
     let place = place.map(|place| format!(", in {}", place.trim())).unwrap_or_default();
     rest.starts_with('D').then(|| format!("{name} (process {pid}{place})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_said_to_wait_in_the_kernel_who_was_not_seen_there() {
+        let id = SandboxId::new();
+        let seen = still_ending(id, Some("cat (process 7)".to_owned()));
+        assert!(seen.message.contains("cat (process 7) waits in the kernel"), "{seen}");
+        let unseen = still_ending(id, None);
+        assert_eq!((unseen.code, unseen.message.contains("kernel")), (ErrorCode::StillEnding, false), "{unseen}");
+    }
 }

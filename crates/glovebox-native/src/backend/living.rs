@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -28,6 +29,9 @@ use crate::{
 
 /// How long it is waited for memory to be given back.
 const RECLAIMING: Duration = Duration::from_secs(1);
+
+/// What is said where a sandbox that lost its keeper can get no other.
+const NOT_TAKEN_OVER: &str = "no keeper could take over the sandbox";
 
 /// How often a keeper is looked for that may just have ended.
 const ATTEMPTS: usize = 3;
@@ -68,7 +72,7 @@ impl NativeBackend {
         let asked = self.order(&Order::Adopt { id }, None)?;
         match wire::receive::<Answer>(&asked).map_err(host_io)? {
             Some((Answer::Done, _)) => Ok(()),
-            Some((Answer::Failed(failure), _)) => Err(failure.into_error()),
+            Some((Answer::Failed(failure), _)) => Err(failure.into_error_of(NOT_TAKEN_OVER)),
             _ => Err(gone(id)),
         }
     }
@@ -86,7 +90,7 @@ impl NativeBackend {
         let held = Held {
             living: Some(folder.clone()),
             users: 1,
-            keeper,
+            keeper: Some(keeper),
             channel: None,
             answer: Some(answer),
             limits,
@@ -126,10 +130,7 @@ impl NativeBackend {
     }
 
     /// Asks whoever keeps a sandbox for what there is of it, and starts a keeper where there is none.
-    pub(super) async fn ask_keeper(
-        &self,
-        folder: &LivingFolder,
-    ) -> Result<(Option<std::os::fd::OwnedFd>, std::os::fd::OwnedFd)> {
+    pub(super) async fn ask_keeper(&self, folder: &LivingFolder) -> Result<(OwnedFd, OwnedFd)> {
         let id = folder.id;
         let mut why = io::Error::from(io::ErrorKind::NotFound);
         for _ in 0..ATTEMPTS {
@@ -143,7 +144,7 @@ impl NativeBackend {
             match folder.connect(Door::Keeper) {
                 Ok(keeper) => {
                     let asked = send_order(&keeper, &Order::Open { id }, None)?;
-                    return Ok((Some(keeper), asked));
+                    return Ok((keeper, asked));
                 }
                 // It ended in between; the next round looks again.
                 Err(error) => why = error,
@@ -158,7 +159,7 @@ impl NativeBackend {
             let asked = self.order(&Order::Adopt { id }, None)?;
             return match answer(asked).await? {
                 (Answer::Done, _) => Ok(()),
-                (Answer::Failed(failure), _) => Err(failure.into_error()),
+                (Answer::Failed(failure), _) => Err(failure.into_error_of(NOT_TAKEN_OVER)),
                 _ => Err(gone(id)),
             };
         }
@@ -212,7 +213,10 @@ impl NativeBackend {
                 let message = format!("the sandbox {id} cannot be paused now: a process of it waits in the kernel");
                 return Err(Error::new(ErrorCode::WrongState, message).hint("it goes on as before; try again later"));
             }
-            (Answer::Failed(failure), _) => return Err(failure.into_error()),
+            (Answer::Failed(failure), _) => {
+                let what = if frozen { "the sandbox could not be paused" } else { "the sandbox could not go on" };
+                return Err(failure.into_error_of(what));
+            }
             _ => return Err(gone(id)),
         }
         if !frozen {
@@ -229,7 +233,7 @@ impl NativeBackend {
     pub(super) async fn let_killed_die(&self, id: SandboxId) -> Result<()> {
         match answer(self.order_keeper(id, &Order::LetDie { id }).await?).await? {
             (Answer::Done, _) => Ok(()),
-            (Answer::Failed(failure), _) => Err(failure.into_error()),
+            (Answer::Failed(failure), _) => Err(failure.into_error_of("what was killed could not end")),
             _ => Err(gone(id)),
         }
     }
@@ -258,7 +262,7 @@ impl NativeBackend {
                 let _ = answers.next().await;
                 Ok(())
             }
-            (Answer::Failed(failure), _) => Err(failure.into_error()),
+            (Answer::Failed(failure), _) => Err(failure.into_error_of("not all could be removed")),
             _ => Err(unavailable("the launcher answered another question")),
         }
     }

@@ -12,21 +12,18 @@ use super::{Controller, Groups, Hierarchy, Side, Version, rest_after};
 use crate::sys;
 
 /// A process that waits in the kernel may not be frozen before that is over; so long it is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// What giving back memory may take of a CPU.
 const RECLAIM_SECONDS: u64 = 5;
 /// The bit of SIGKILL in a mask of signals.
 const KILL: u64 = 1 << 8;
 
 impl Groups {
-    /// Freezes all processes of the commands' side, or lets them go on, and waits until the kernel has done it. Where it
-    /// cannot, nothing is frozen.
-    pub(crate) fn freeze(&self, frozen: bool) -> io::Result<()> {
-        self.write_frozen(frozen)?;
+    /// Waits until the kernel has frozen all processes of the commands' side, or let them go on. For a process of its own.
+    pub(crate) fn wait_until_frozen(&self, frozen: bool) -> io::Result<()> {
         let begin = Instant::now();
         while self.is_frozen() != frozen {
             if begin.elapsed() > PATIENCE {
-                self.thaw();
                 return Err(rustix::io::Errno::TIMEDOUT.into());
             }
             rest_after(begin.elapsed());
@@ -36,10 +33,11 @@ impl Groups {
 
     /// Lets all processes go on, without waiting for it.
     pub(crate) fn thaw(&self) {
-        let _ = self.write_frozen(false);
+        let _ = self.set_frozen(false);
     }
 
-    fn write_frozen(&self, frozen: bool) -> io::Result<()> {
+    /// Has the kernel freeze all processes of the commands' side, or let them go on, without waiting for it.
+    pub(crate) fn set_frozen(&self, frozen: bool) -> io::Result<()> {
         let hierarchy = self.freezer().ok_or_else(|| io::Error::from(rustix::io::Errno::OPNOTSUPP))?;
         let group = self.path(hierarchy, Side::Run);
         match hierarchy.version {

@@ -36,7 +36,7 @@ use super::{
 use crate::{
     living::{Door, GROUP_OWNER, Known, LiveRecord, LivingFolder, now_ms},
     mounts::Mapped,
-    plan::{Answer, Failure, NOT_KEPT, Order, Plan, step},
+    plan::{Answer, Failure, NOT_KEPT, Order, Plan, REMOVE_FILES, step},
     ranges::{Range, Ranges},
     store,
     sys::{self, Forked},
@@ -203,28 +203,44 @@ impl Launcher {
         let _ = wire::send(reply, &answer, &[]);
     }
 
-    /// Freezes the commands of a sandbox, or lets them go on. What is frozen gives memory back, which takes its time, so a
-    /// child sees to it; it tells how much that was, after the answer.
+    /// Freezes the commands of a sandbox, or lets them go on. The kernel takes its time for it, and for the memory that what is
+    /// frozen gives back, so a child waits for both; it tells how much that was, after the answer.
     fn freeze(&mut self, id: SandboxId, frozen: bool, reply: OwnedFd) {
-        let Some((_, live)) = self.find_living(id) else {
-            let _ = wire::send(reply, &Answer::Failed(not_kept()), &[]);
-            return;
+        let begun = self.find_living(id).ok_or_else(not_kept).and_then(|(_, live)| {
+            let kept = live.living.as_ref().ok_or_else(not_kept)?;
+            let is_frozen = live.groups.is_frozen();
+            // Before it is so, lest a run's time passes in a pause that nobody knows of.
+            let begun = match frozen {
+                true => kept.folder.pause_begins(is_frozen),
+                false => kept.folder.pause_ends(is_frozen).map(|()| 0),
+            };
+            let begun = step("note the pause", begun)?;
+            step("freeze the processes", live.groups.set_frozen(frozen))?;
+            Ok((live.groups.clone(), kept.folder.clone(), begun))
+        });
+        let (groups, folder, begun) = match begun {
+            Ok(begun) => begun,
+            Err(failure) => return drop(wire::send(reply, &Answer::Failed(failure), &[])),
         };
-        let Some(folder) = live.living.as_ref().map(|kept| kept.folder.clone()) else { return };
-        if frozen {
-            // Before it is so, lest a run's time passes in a pause that nobody knows of. Without the note it does.
-            let _ = folder.pause_begins();
-        }
-        let done = step("freeze the processes", live.groups.freeze(frozen));
-        if !frozen || done.is_err() {
-            let _ = folder.pause_ends();
-        }
-        let groups = live.groups.clone();
-        let answer = done.map_or_else(Answer::Failed, |()| Answer::Done);
-        let is_frozen = frozen && matches!(answer, Answer::Done);
-        let _ = wire::send(&reply, &answer, &[]);
-        if is_frozen {
-            self.have_done("give back memory", reply, move || Ok(Answer::Reclaimed(groups.reclaim())));
+        let give_up = || {
+            // Whoever asked may be gone, and others have paused it again or let it go on.
+            if frozen && folder.is_last_pause(begun) {
+                let _ = folder.pause_ends(false);
+                groups.thaw();
+            }
+        };
+        let has_begun = self.have_done("freeze the processes", reply, |reply| {
+            groups.wait_until_frozen(frozen).inspect_err(|_| give_up())?;
+            if !frozen {
+                return Ok(Answer::Done);
+            }
+            // Those who were killed just before, when nobody could know that it would be frozen.
+            groups.let_killed_die();
+            wire::send(reply, &Answer::Done, &[])?;
+            Ok(Answer::Reclaimed(groups.reclaim()))
+        });
+        if !has_begun {
+            give_up();
         }
     }
 
@@ -361,14 +377,15 @@ impl Launcher {
 
     /// Removes the files of a sandbox, in a child: how long it takes is up to what ran inside.
     pub(super) fn remove_store(&mut self, store: &Path, reply: OwnedFd) {
-        self.have_done("remove the files", reply, || store::remove(store).map(|()| Answer::Done));
+        self.have_done(REMOVE_FILES, reply, |_| store::remove(store).map(|()| Answer::Done));
     }
 
-    /// Has a child do what takes time. Its answer is sent; the end of the stream is that of the child.
-    fn have_done(&mut self, what: &str, reply: OwnedFd, work: impl FnOnce() -> io::Result<Answer>) {
+    /// Has a child do what takes time, and says whether there is one. Its answer is sent; the end of the stream is that of the
+    /// child.
+    fn have_done(&mut self, what: &str, reply: OwnedFd, work: impl FnOnce(&OwnedFd) -> io::Result<Answer>) -> bool {
         match step(what, sys::fork_with(0)) {
             Ok(Forked::Child) => {
-                let answer = step(what, work()).unwrap_or_else(Answer::Failed);
+                let answer = step(what, work(&reply)).unwrap_or_else(Answer::Failed);
                 let _ = wire::send(&reply, &answer, &[]);
                 sys::exit_now(0)
             }
@@ -377,8 +394,12 @@ impl Launcher {
                 self.next += 1;
                 let _ = watch_for(&self.events, &pidfd, number << KIND_BITS | CHORE);
                 self.chores.insert(number, (pidfd, reply));
+                true
             }
-            Err(failure) => drop(wire::send(&reply, &Answer::Failed(failure), &[])),
+            Err(failure) => {
+                let _ = wire::send(&reply, &Answer::Failed(failure), &[]);
+                false
+            }
         }
     }
 

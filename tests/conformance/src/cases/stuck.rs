@@ -15,7 +15,9 @@ cases!["stuck":
     a_run_that_cannot_die_is_out_of_time_in_time fuse(),
     a_sandbox_that_cannot_be_stopped_says_why_and_is_stopped_later fuse(),
     a_sandbox_that_cannot_be_destroyed_says_why_and_is_removed_later fuse(),
+    whoever_makes_the_next_sandbox_removes_one_that_could_not_be_destroyed fuse(),
     a_sandbox_with_a_process_that_cannot_be_frozen_goes_on fuse(),
+    a_sandbox_that_cannot_be_frozen_holds_up_no_other fuse(),
     a_one_shot_run_that_cannot_die_ends_for_its_caller fuse(),
 ];
 
@@ -129,6 +131,27 @@ async fn a_sandbox_that_cannot_be_destroyed_says_why_and_is_removed_later(w: Wor
     assert_eq!(gone.code, ErrorCode::SandboxNotFound);
 }
 
+async fn whoever_makes_the_next_sandbox_removes_one_that_could_not_be_destroyed(w: World) {
+    let (mut stuck, sandbox, stuck_run) = stuck_run(&w).await;
+    let id = sandbox.id();
+    drop((sandbox, stuck_run));
+    let error = w.engine().destroy(&id.to_string()).await.expect_err("a process of it cannot die");
+    assert_eq!(error.code, ErrorCode::StillEnding, "{error}");
+    let make_another = || async {
+        let other = create(&w, NewSandbox::default()).await;
+        destroy(&w, other.id()).await;
+    };
+    make_another().await;
+    assert_eq!(w.engine().status(&id.to_string()).await.expect("it is there").state, SandboxState::Destroying);
+    stuck.let_go();
+    let deadline = Instant::now() + IN_TIME;
+    while w.engine().status(&id.to_string()).await.is_ok() {
+        assert!(Instant::now() < deadline, "it is not removed");
+        make_another().await;
+    }
+    expect_nothing(&w, id);
+}
+
 async fn a_sandbox_with_a_process_that_cannot_be_frozen_goes_on(w: World) {
     let (mut stuck, sandbox, stuck_run) = stuck_run(&w).await;
     let text = sandbox.id().to_string();
@@ -143,6 +166,35 @@ async fn a_sandbox_with_a_process_that_cannot_be_frozen_goes_on(w: World) {
     run(&sandbox, "echo on").await.expect_out("on\n");
     stuck.let_go();
     Finished(stuck_run.wait().await.expect("a result")).expect_exit(1);
+    destroy(&w, sandbox.id()).await;
+}
+
+async fn a_sandbox_that_cannot_be_frozen_holds_up_no_other(w: World) {
+    let (mut stuck, sandbox, stuck_run) = stuck_run(&w).await;
+    // One launcher keeps both.
+    let other = create(&w, NewSandbox::default()).await;
+    let (text, began) = (sandbox.id().to_string(), Instant::now());
+    let pause = w.engine().pause(&text);
+    tokio::pin!(pause);
+    let mut longest = Duration::ZERO;
+    let paused = loop {
+        let asked = Instant::now();
+        let paused = tokio::select! {
+            paused = &mut pause => Some(paused),
+            usage = other.usage() => usage.map(|_| None).expect("it can be looked at"),
+        };
+        longest = longest.max(asked.elapsed());
+        if let Some(paused) = paused {
+            break paused;
+        }
+    };
+    // Version 2 freezes at once.
+    if paused.is_err() {
+        assert!(2 * longest < began.elapsed(), "{longest:?} of {:?}", began.elapsed());
+    }
+    stuck.let_go();
+    drop(stuck_run);
+    destroy(&w, other.id()).await;
     destroy(&w, sandbox.id()).await;
 }
 
