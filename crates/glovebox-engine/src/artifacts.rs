@@ -6,6 +6,7 @@
 use std::{
     fs::{self, File},
     io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
@@ -164,9 +165,9 @@ struct Writing<'a> {
 impl<'a> Writing<'a> {
     fn begin(place: &Path, secrets: &'a [&'a Secret]) -> io::Result<Self> {
         if let Some(folder) = place.parent() {
-            fs::create_dir_all(folder)?;
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
-        let file = File::create_new(place)?;
+        let file = File::options().write(true).create_new(true).mode(0o600).open(place)?;
         let place = place.to_owned();
         Ok(Writing {
             file,

@@ -123,8 +123,11 @@ impl Engine {
         };
         if made.is_err() {
             let _ = self.backend().destroy(id).await;
-            let _ = self.backend().remove_store(&registry.store(id)).await;
-            let _ = registry.remove(id, record.name.as_ref());
+            // What cannot be ended now stays noted, and is ended and removed by the next start.
+            if self.end_guest(id, &SandboxSpec::default()).await.is_ok() {
+                let _ = self.backend().remove_store(&registry.store(id)).await;
+                let _ = registry.remove(id, record.name.as_ref());
+            }
         }
         made
     }
@@ -232,6 +235,8 @@ impl Engine {
     /// Starts a stopped sandbox again, with its files. One that is ready stays so.
     pub async fn restart(&self, text: &str) -> Result<Sandbox> {
         let (record, _hold) = self.take(text).await?;
+        // A reset that was cut short has left none.
+        self.registry().make_store(record.sandbox)?;
         match self.backend().state(record.sandbox).await? {
             SandboxState::Stopped => self.bring_up(&record, &self.with_storage(&record.spec)?.0).await,
             SandboxState::Paused => Err(paused(record.sandbox, text)),
@@ -306,7 +311,10 @@ impl Engine {
     async fn remove_abandoned(&self) -> Vec<String> {
         let mut removed = Vec::new();
         for id in self.registry().abandoned() {
-            // What cannot be removed now is found again by the next start.
+            // What cannot be ended or removed now is found again by the next start.
+            if self.end_guest(id, &SandboxSpec::default()).await.is_err() {
+                continue;
+            }
             let emptied = self.backend().remove_store(&self.registry().store(id)).await;
             if emptied.is_ok() && self.registry().remove(id, None).is_ok() {
                 removed.push(format!("what was left of {id}"));
@@ -397,6 +405,16 @@ impl Engine {
     /// Makes the sandbox of a record, whose storage is in the spec.
     async fn bring_up(&self, record: &Arc<SandboxRecord>, spec: &SandboxSpec) -> Result<Sandbox> {
         let id = record.sandbox;
+        let lifetime = record.spec.living.as_ref().map(|living| living.lifetime).unwrap_or_default();
+        if let Some(over) = lifetime.expires_at(record.created_at).filter(|over| *over <= Timestamp::now()) {
+            // Its keeper would end it at once, and its files with it.
+            let message = format!("the sandbox {id} is too old to be started again: its time was over at {over:.0}");
+            let files = self.registry().store(id);
+            return Err(Error::new(ErrorCode::WrongState, message).hint(format!(
+                "its files are in {}; glovebox destroy {id} removes it, and --max-age lets the next one live longer",
+                files.display()
+            )));
+        }
         let slot = self.slots().sandbox().await?;
         self.backend().create(id, spec).await?;
         let made = async {
@@ -418,13 +436,16 @@ impl Engine {
     }
 
     async fn end_processes(&self, record: &SandboxRecord) -> Result<()> {
-        let id = record.sandbox;
+        // What it was shown does not matter for its end, and may be gone.
+        let spec = SandboxSpec { workspace: None, mounts: Vec::new(), ..record.spec.clone() };
+        self.end_guest(record.sandbox, &spec).await
+    }
+
+    async fn end_guest(&self, id: SandboxId, spec: &SandboxSpec) -> Result<()> {
         if self.backend().state(id).await? == SandboxState::Stopped {
             return Ok(());
         }
-        // What it was shown does not matter for its end, and may be gone.
-        let spec = SandboxSpec { workspace: None, mounts: Vec::new(), ..record.spec.clone() };
-        match self.backend().open(id, &spec).await {
+        match self.backend().open(id, spec).await {
             Ok(_) => self.backend().destroy(id).await,
             // It ended by itself in between.
             Err(error) if error.code == ErrorCode::WrongState => Ok(()),

@@ -165,7 +165,7 @@ impl Registry {
             return Ok(id);
         }
         let wanted = text.strip_prefix("sb_").unwrap_or(text).to_ascii_uppercase();
-        let fits = |id: &SandboxId| id.to_string()[3..].starts_with(&wanted) && wanted.len() >= 4;
+        let fits = |id: &SandboxId| id.to_string()[3..].starts_with(&wanted) && !wanted.is_empty();
         let mut found = self.ids()?.into_iter().filter(fits);
         match (found.next(), found.next()) {
             (Some(id), None) => Ok(id),
@@ -198,9 +198,12 @@ impl Registry {
         let lock = fs::File::open(&names).map_err(failed)?;
         flock(&lock, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
         let path = names.join(name.as_str());
-        if self.owner_of(&path)?.is_some_and(|owner| !self.is_abandoned(owner)) {
-            return Err(Error::new(ErrorCode::NameTaken, format!("another sandbox has the name {name}"))
-                .hint(format!("glovebox destroy {name} removes it")));
+        // One that ended by itself needs no name any more.
+        let is_free = |owner| self.is_abandoned(owner) || self.ended(owner).is_some();
+        if self.owner_of(&path)?.is_some_and(|owner| !is_free(owner)) {
+            return Err(Error::new(ErrorCode::NameTaken, format!("another sandbox has the name {name}")).hint(format!(
+                "glovebox exec {name} works in it, glovebox destroy {name} removes it with its files; or take another name"
+            )));
         }
         // It gets its place when it is whole: one that is empty would be nobody's.
         let new = self.place(id).join("name.new");

@@ -25,10 +25,14 @@ use tokio::{
     sync::{Notify, oneshot},
 };
 
-use crate::{server::Guest, sys, zygote};
+use crate::{processes, server::Guest, sys, zygote};
 
+/// How long a child may take to become its command; others wait meanwhile to end theirs.
+const LONGEST_START: Duration = Duration::from_secs(5);
 /// How long a run waits for a spare before it goes without.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long it is until another child is tried where there could be none.
+const AGAIN: Duration = Duration::from_millis(500);
 /// No name of a group is longer.
 const LONGEST_NAME: usize = 256;
 
@@ -133,8 +137,16 @@ impl Spare {
         let fds = [stdio[0].as_fd(), stdio[1].as_fd(), stdio[2].as_fd()];
         let Spare { pid, socket, ended, .. } = self;
         socket.async_io(Interest::WRITABLE, |socket| zygote::ask(socket.as_fd(), request, fds)).await?;
-        // Its end of the socket closes with the exec; before that it says why there will be none.
-        let failed = socket.async_io(Interest::READABLE, |socket| zygote::failure(socket.as_fd())).await?;
+        // Its end of the socket closes with the exec; before that it says why there will be none. On the way it has the commands'
+        // id for a moment, and whoever runs here already can stop it then.
+        let failure = socket.async_io(Interest::READABLE, |socket| zygote::failure(socket.as_fd()));
+        let failed = match tokio::time::timeout(LONGEST_START, failure).await {
+            Ok(failed) => failed?,
+            Err(_) => {
+                processes::end(pid);
+                return Ok(Err(StartFailed { step: "exec".into(), errno: libc::ETIMEDOUT }));
+            }
+        };
         Ok(match failed {
             None => Ok((pid, ended)),
             Some((step, errno)) => Err(StartFailed { step: zygote::Step::name(step).into(), errno }),
@@ -175,11 +187,13 @@ async fn serve_keeper(guest: &Guest, keeper: &AsyncFd<OwnedFd>) -> io::Result<()
     guest.leaves.tell(word).await;
     loop {
         let Some((leaf, doors)) = keeper.async_io(Interest::READABLE, receive).await? else { return Ok(()) };
+        let number = leaf.number;
         if let Ok(spare) = park(guest, leaf, doors).await {
             *guest.leaves.spare.borrow_mut() = Some(spare);
         } else {
-            // Where no child can enter a leaf, runs do without until somebody else connects.
-            return Err(io::ErrorKind::Other.into());
+            // Commands may have all processes that there can be. Runs do without meanwhile.
+            tokio::time::sleep(AGAIN).await;
+            guest.leaves.tell(LeafWord { leaf: number, run: "none".to_owned(), wants: true }).await;
         }
         guest.leaves.changed.notify_waiters();
     }

@@ -30,6 +30,13 @@ pub(crate) enum Target<'a> {
     Leaf { name: &'a str },
 }
 
+/// Ends a child of this process that has not been waited for, so that its id is nobody else's.
+pub(crate) fn end(pid: i32) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
 /// Sends a signal to each process of the target once. Says how many there were.
 pub(crate) fn signal(target: Target<'_>, number: i32, members: Members) -> usize {
     let Some(signal) = Signal::from_named_raw(number) else { return 0 };

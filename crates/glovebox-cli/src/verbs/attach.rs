@@ -6,7 +6,7 @@
 use std::{
     ffi::OsString,
     fs::File,
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, IsTerminal, Read, Write},
     os::unix::process::CommandExt,
     pin::pin,
     process::{Command, Stdio as HostStdio},
@@ -217,16 +217,23 @@ pub(super) fn detach(globals: &Globals) -> Result<u8> {
     let mut child = Command::new(program)
         .args(std::env::args_os().skip(1))
         .env(DETACHED, "1")
-        .stdin(HostStdio::inherit())
+        // Nobody types for a run in the background; what is typed from now on is for whoever is in front.
+        .stdin(if std::io::stdin().is_terminal() { HostStdio::null() } else { HostStdio::inherit() })
         .stdout(HostStdio::piped())
         .spawn()
         .map_err(failed)?;
     let mut told = String::new();
-    if let Some(stdout) = child.stdout.take() {
-        BufReader::new(stdout).read_line(&mut told).map_err(failed)?;
+    let mut stdout = child.stdout.take().map(BufReader::new);
+    if let Some(stdout) = &mut stdout {
+        stdout.read_line(&mut told).map_err(failed)?;
     }
-    let Some((run, sandbox)) = told.trim_end().split_once(' ') else {
+    let started = told.trim_end().split_once(' ').filter(|(run, _)| run.parse::<RunId>().is_ok());
+    let Some((run, sandbox)) = started else {
         // It has said why; what it ended with is what this command ends with.
+        if let Some(stdout) = &mut stdout {
+            stdout.read_to_string(&mut told).map_err(failed)?;
+        }
+        report::print(&told)?;
         let code = child.wait().map_err(failed)?.code().unwrap_or(125);
         return Ok(u8::try_from(code).unwrap_or(125));
     };

@@ -88,7 +88,11 @@ pub(crate) fn list(globals: &Globals, args: &ListSandboxesArgs, flags: &Flags) -
     } else if args.ids {
         report::print(&found.iter().map(|status| format!("{}\n", status.sandbox)).collect::<String>())?;
     } else if found.is_empty() {
-        report::say("there is no sandbox; glovebox create makes one");
+        let filtered = !args.label.is_empty() || args.state.is_some();
+        report::say(match filtered {
+            true => "no sandbox fits; glovebox list without flags shows all that live",
+            false => "there is no sandbox; glovebox create makes one",
+        });
     } else {
         let now = Timestamp::now();
         let rows: Vec<[String; 6]> = found.iter().map(|status| row(status, now)).collect();
@@ -109,6 +113,8 @@ fn row(status: &SandboxStatus, now: Timestamp) -> [String; 6] {
     let labels = status.labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ");
     let ends = match (&status.ended, status.expires_at) {
         (Some(ended), _) => format!("{} {}", reason(ended), ago(now, ended.at)),
+        // Only one that is stopped can have outlived its time.
+        (None, Some(at)) if at <= now => format!("over {}", ago(now, at)),
         (None, Some(at)) => format!("in {}", report::coarse(at.duration_since(now).unsigned_abs())),
         (None, None) => "-".to_owned(),
     };

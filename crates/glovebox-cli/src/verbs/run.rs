@@ -234,6 +234,12 @@ async fn forward(run: &mut Run, output: &mut Output, stderr_tail: &mut Vec<u8>, 
                 keep_tail(stderr_tail, &bytes);
                 output.write(Chunk::Stderr(bytes)).await?;
             }
+            Event::Missed { stdout, stderr } => {
+                let (bytes, glovebox) = (stdout.saturating_add(stderr), "glovebox runs logs");
+                report::say(&format!(
+                    "{bytes} bytes of output are missing here; {glovebox} has them once the run is over"
+                ));
+            }
             _ => {}
         }
     }

@@ -11,7 +11,7 @@ use glovebox_ledger::{Filter, Ledger, Listed, Stream, Summary};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{data_dir, living, runtime};
+use super::{attach, data_dir, living, runtime};
 use crate::{
     args::{Globals, ListArgs, LogsArgs, RunsArgs, RunsVerb, ShowArgs},
     flags::Flags,
@@ -24,6 +24,7 @@ use crate::{
 const MOST_PATHS: usize = 10;
 
 pub(crate) fn execute(globals: &Globals, args: &RunsArgs, flags: &Flags) -> Result<u8> {
+    attach::follow_left_behind(globals);
     let ledger = Ledger::below(data_dir(globals));
     let doing = async {
         match &args.verb {

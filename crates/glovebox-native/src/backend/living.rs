@@ -12,6 +12,8 @@ use glovebox_core::{Backend, Created, Error, ErrorCode, LimitKind, Result, Sandb
 
 use jiff::Timestamp;
 
+use rustix::process::{Signal, pidfd_send_signal};
+
 use super::{
     Held, NativeBackend, answer, gone, host_io,
     planning::{limits_in_force, make_plan},
@@ -134,11 +136,15 @@ impl NativeBackend {
         let id = folder.id;
         let mut why = io::Error::from(io::ErrorKind::NotFound);
         for _ in 0..ATTEMPTS {
-            if folder.guest().map_err(host_io)?.is_none() {
+            let Some((guest, record)) = folder.guest().map_err(host_io)? else {
                 return Err(Error::new(ErrorCode::WrongState, format!("the sandbox {id} is stopped"))
                     .hint(format!("glovebox start {id} starts it again, with its files")));
-            }
+            };
             if !folder.is_kept() {
+                if record.present.is_none() {
+                    // The launcher does it too, but that of an ordinary user may not always.
+                    let _ = pidfd_send_signal(&guest, Signal::KILL);
+                }
                 self.find_keeper(id).await?;
             }
             match folder.connect(Door::Keeper) {
@@ -183,7 +189,9 @@ impl NativeBackend {
         Ok(match folder.guest().map_err(host_io)? {
             None => SandboxState::Stopped,
             Some((_, record)) if record.guest.is_ending() => SandboxState::Stopping,
-            Some((_, record)) if record.present.is_none() => SandboxState::Creating,
+            Some((_, record)) if record.present.is_none() && folder.is_kept() => SandboxState::Creating,
+            // Whoever made it died before it was ready; it is ended by whoever takes it over.
+            Some((_, record)) if record.present.is_none() => SandboxState::Stopping,
             Some((_, record)) if self.cgroups()?.named_living(&record.group).is_frozen() => SandboxState::Paused,
             Some(_) => SandboxState::Ready,
         })

@@ -19,10 +19,10 @@ use std::{
 use glovebox_core::{EndReason, Layer, SandboxId};
 use glovebox_guest::GuestChannel;
 use rustix::{
-    event::epoll,
+    event::{PollFd, PollFlags, epoll, poll},
     fs::{Mode, OFlags},
     net::SocketFlags,
-    process::Pid,
+    process::{Pid, Signal, pidfd_send_signal},
 };
 
 use super::{
@@ -49,6 +49,8 @@ const BUSY_REST: Duration = Duration::from_secs(2);
 const LONGEST_REST: Duration = Duration::from_secs(3600);
 /// How long a keeper that can let nobody in waits before it looks again.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(10);
+/// How long the end of a guest is waited for that was never ready; it has no command.
+const UNREADY_END: Duration = Duration::from_secs(5);
 /// Who can speak with a keeper at one time.
 const MOST_CLIENTS: usize = 512;
 
@@ -278,6 +280,14 @@ impl Launcher {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let store = step("open the files", rustix::fs::open(&life.store, flags, Mode::empty()))?;
         let groups = self.cgroups.named_living(&record.group);
+        if record.present.is_none() {
+            // Whoever made it died before it was ready, and what it lacks nobody knows. It is ended, and can be started again.
+            let _ = pidfd_send_signal(&process, Signal::KILL);
+            let limit = rustix::event::Timespec { tv_sec: UNREADY_END.as_secs() as i64, tv_nsec: 0 };
+            let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit));
+            groups.remove_when_empty();
+            return step("remove the folder of the sandbox", folder.remove());
+        }
         let door = step("listen for commands", folder.listen(Door::Keeper))?;
         let disk = step("look at the disk", Disk::of(&plan))?;
         let memory = watch_memory(&groups, pid, &plan);
