@@ -247,7 +247,7 @@ impl Failure {
             .hint(host_facts::hint_with_tier());
         }
         let code = if self.step.starts_with("mount ") { ErrorCode::InvalidMount } else { ErrorCode::SandboxSetup };
-        let error = self.into_error_when(NOT_MADE, code);
+        let error = self.error_of(NOT_MADE, code);
         // What a host refuses is the host's doing, unless it is one of the caller's own folders. A chroot refuses with EINVAL,
         // and a host that allows no further namespace with ENOSPC.
         let refused = [libc::EPERM, libc::EACCES, libc::ENOSYS, libc::EINVAL, libc::ENOSPC].contains(&self.errno);
@@ -259,10 +259,10 @@ impl Failure {
 
     /// The error that a caller sees who wanted something else: what it was that could not be done.
     pub(crate) fn into_error_of(self, what: &str) -> Error {
-        self.into_error_when(what, ErrorCode::HostIo)
+        self.error_of(what, ErrorCode::HostIo)
     }
 
-    fn into_error_when(&self, what: &str, code: ErrorCode) -> Error {
+    fn error_of(&self, what: &str, code: ErrorCode) -> Error {
         if self.step == NOT_KEPT {
             return Error::new(ErrorCode::SandboxLost, "the sandbox went away");
         }
