@@ -3,6 +3,8 @@
 //! Each act takes the sandbox's lock first, so that two processes never make, start or end the same one at once, and looks at
 //! its state under the lock. Running commands takes no lock.
 
+mod errors;
+
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -10,12 +12,15 @@ use std::{
 };
 
 use glovebox_core::{
-    Created, EndReason, Error, ErrorCode, Lifetime, Living, Result, RunId, SandboxId, SandboxName, SandboxRecord,
-    SandboxSpec, SandboxState, Usage, UsageNow,
+    Created, Error, ErrorCode, Lifetime, Living, Result, RunId, SandboxId, SandboxName, SandboxRecord, SandboxSpec,
+    SandboxState, Usage, UsageNow,
 };
 use glovebox_proto::path;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
+
+pub(crate) use errors::paused;
+use errors::{gone, stopping, too_old};
 
 use crate::{
     Engine, Sandbox, Toolchains,
@@ -408,12 +413,7 @@ impl Engine {
         let lifetime = record.spec.living.as_ref().map(|living| living.lifetime).unwrap_or_default();
         if let Some(over) = lifetime.expires_at(record.created_at).filter(|over| *over <= Timestamp::now()) {
             // Its keeper would end it at once, and its files with it.
-            let message = format!("the sandbox {id} is too old to be started again: its time was over at {over:.0}");
-            let files = self.registry().store(id);
-            return Err(Error::new(ErrorCode::WrongState, message).hint(format!(
-                "its files are in {}; glovebox destroy {id} removes it, and --max-age lets the next one live longer",
-                files.display()
-            )));
+            return Err(too_old(id, over, &self.registry().store(id)));
         }
         let slot = self.slots().sandbox().await?;
         self.backend().create(id, spec).await?;
@@ -456,35 +456,6 @@ impl Engine {
     pub(crate) fn registry(&self) -> Registry {
         Registry::below(self.data_dir())
     }
-}
-
-/// The error for what a paused sandbox cannot do.
-pub(crate) fn paused(id: SandboxId, text: &str) -> Error {
-    let message = format!("the sandbox {id} is paused");
-    Error::new(ErrorCode::WrongState, message).hint(format!("glovebox resume {text} lets it go on"))
-}
-
-/// The error for what a sandbox cannot do that was killed and has not ended.
-fn stopping(record: &SandboxRecord) -> Error {
-    let id = record.sandbox;
-    Error::new(ErrorCode::WrongState, format!("the sandbox {id} is being stopped"))
-        .hint(format!("glovebox start {id} starts it again, with its files"))
-}
-
-/// The error for a sandbox that ended by itself.
-fn gone(record: &SandboxRecord, ended: &Ended) -> Error {
-    let lifetime = record.spec.living.as_ref().map(|living| living.lifetime).unwrap_or_default();
-    let (why, flag) = match ended.reason {
-        EndReason::IdleTimeout => (format!("it was not used for {}", in_words(lifetime.idle)), "--idle-timeout"),
-        EndReason::MaxAge => (format!("it was made {} before", in_words(lifetime.max_age)), "--max-age"),
-    };
-    let message = format!("the sandbox {} ended by itself at {:.0}: {why}", record.sandbox, ended.at());
-    Error::new(ErrorCode::WrongState, message).hint(format!("make another one; {flag} lets it live longer"))
-}
-
-fn in_words(time: Option<std::time::Duration>) -> String {
-    let time = time.and_then(|time| SignedDuration::try_from(time).ok());
-    time.map_or_else(|| "some time".to_owned(), |time| format!("{time:#}"))
 }
 
 /// Paths of the host must mean the same wherever the sandbox is started from.

@@ -1,0 +1,46 @@
+//! What is said of a sandbox whose state does not allow what was asked.
+
+use std::path::Path;
+
+use glovebox_core::{EndReason, Error, ErrorCode, SandboxId, SandboxRecord};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::registry::Ended;
+
+/// The error for what a paused sandbox cannot do.
+pub(crate) fn paused(id: SandboxId, text: &str) -> Error {
+    let message = format!("the sandbox {id} is paused");
+    Error::new(ErrorCode::WrongState, message).hint(format!("glovebox resume {text} lets it go on"))
+}
+
+/// The error for what a sandbox cannot do that was killed and has not ended.
+pub(super) fn stopping(record: &SandboxRecord) -> Error {
+    let id = record.sandbox;
+    Error::new(ErrorCode::WrongState, format!("the sandbox {id} is being stopped"))
+        .hint(format!("glovebox start {id} starts it again, with its files"))
+}
+
+/// The error for a sandbox that ended by itself.
+pub(super) fn gone(record: &SandboxRecord, ended: &Ended) -> Error {
+    let lifetime = record.spec.living.as_ref().map(|living| living.lifetime).unwrap_or_default();
+    let (why, flag) = match ended.reason {
+        EndReason::IdleTimeout => (format!("it was not used for {}", in_words(lifetime.idle)), "--idle-timeout"),
+        EndReason::MaxAge => (format!("it was made {} before", in_words(lifetime.max_age)), "--max-age"),
+    };
+    let message = format!("the sandbox {} ended by itself at {:.0}: {why}", record.sandbox, ended.at());
+    Error::new(ErrorCode::WrongState, message).hint(format!("make another one; {flag} lets it live longer"))
+}
+
+fn in_words(time: Option<std::time::Duration>) -> String {
+    let time = time.and_then(|time| SignedDuration::try_from(time).ok());
+    time.map_or_else(|| "some time".to_owned(), |time| format!("{time:#}"))
+}
+
+/// The error for a stopped sandbox whose time is over.
+pub(super) fn too_old(id: SandboxId, over: Timestamp, files: &Path) -> Error {
+    let message = format!("the sandbox {id} is too old to be started again: its time was over at {over:.0}");
+    let files = files.display();
+    Error::new(ErrorCode::WrongState, message).hint(format!(
+        "its files are in {files}; glovebox destroy {id} removes it, and --max-age lets the next one live longer"
+    ))
+}
