@@ -6,7 +6,9 @@
 
 use std::fs;
 
-use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, kill_process, kill_process_group, pidfd_open, pidfd_send_signal,
+};
 
 use crate::{Members, marks};
 
@@ -37,11 +39,28 @@ pub(crate) fn end(pid: i32) {
     }
 }
 
-/// Sends a signal to each process of the target once. Says how many there were.
-pub(crate) fn signal(target: Target<'_>, number: i32, members: Members) -> usize {
-    let Some(signal) = Signal::from_named_raw(number) else { return 0 };
+/// Ends all processes that are in the group of a command which has not been waited for, so that its id is nobody else's. The kernel
+/// does it in one step: nobody in the group can fork meanwhile.
+pub(crate) fn end_group(main: i32, members: Members) {
+    if let (Members::Visible, Some(main)) = (members, Pid::from_raw(main)) {
+        let _ = kill_process_group(main, Signal::KILL);
+    }
+}
+
+/// What a look at the processes found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Signalled {
+    /// Processes of the target, which have got the signal.
+    pub(crate) found: usize,
+    /// Processes that ended before it was known whose they were.
+    pub(crate) vanished: usize,
+}
+
+/// Sends a signal to each process of the target once.
+pub(crate) fn signal(target: Target<'_>, number: i32, members: Members) -> Signalled {
+    let Some(signal) = Signal::from_named_raw(number) else { return Signalled::default() };
     let guest = getpid().as_raw_nonzero().get();
-    let processes = list(members);
+    let (processes, vanished) = list(members);
     let chosen: Vec<i32> = processes
         .iter()
         .filter(|p| !p.zombie && p.pid != guest && is_in(&processes, p, target))
@@ -63,7 +82,7 @@ pub(crate) fn signal(target: Target<'_>, number: i32, members: Members) -> usize
             (Members::Visible, None) => {}
         }
     }
-    chosen.len()
+    Signalled { found: chosen.len(), vanished }
 }
 
 /// Signals a process that is still in its leaf once a descriptor of it is open, so that no process of another run is meant.
@@ -109,7 +128,8 @@ fn is_in(processes: &[Process], process: &Process, target: Target<'_>) -> bool {
     }
 }
 
-fn list(members: Members) -> Vec<Process> {
+/// The processes there are, and how many ended while they were looked at.
+fn list(members: Members) -> (Vec<Process>, usize) {
     let pids: Vec<i32> = match members {
         Members::Marked(mark) => marks::find(mark),
         Members::Visible => {
@@ -117,7 +137,11 @@ fn list(members: Members) -> Vec<Process> {
             folder.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
         }
     };
-    pids.into_iter().filter_map(|pid| parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)).collect()
+    let all = pids.len();
+    let found = pids.into_iter().filter_map(|pid| parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?));
+    let found: Vec<Process> = found.collect();
+    let vanished = all - found.len();
+    (found, vanished)
 }
 
 fn parse(stat: &str) -> Option<Process> {

@@ -17,7 +17,7 @@ use crate::{
     input::{Input, Left, Writer},
     leaves::Leaf,
     output::{Output, Reader},
-    processes::{self, Target},
+    processes::{self, Signalled, Target},
     server::Guest,
     stream::{self, Frames},
 };
@@ -25,6 +25,8 @@ use crate::{
 /// A killed tree is looked at again until nothing is left of it, but not for ever: a process that cannot die is left
 /// to the host, which can end the whole sandbox.
 const KILL_PASSES: usize = 1000;
+/// So many passes in a row may see nobody of the target but somebody who ended meanwhile.
+const MOST_IN_VAIN: usize = 50;
 
 /// Bytes of output that are held of all runs together that are over.
 const MOST_ENDED_OUTPUT: usize = 8 * bound::OUTPUT;
@@ -236,10 +238,10 @@ pub(crate) async fn send_signal(guest: &Guest, run: &Run, number: i32, reason: E
         None => Target::Command { main: run.pid, zygote },
     };
     if number == libc::SIGKILL && !*guest.paused.borrow() {
+        processes::end_group(run.pid, members);
         kill(target, members).await;
     } else {
         // Who is frozen may die only when the host lets it.
-
         processes::signal(target, number, members);
     }
 }
@@ -252,9 +254,14 @@ pub(crate) async fn end_rest(guest: &Guest, run: &Run) {
 }
 
 async fn kill(target: Target<'_>, members: Members) {
+    let mut in_vain = 0;
     for _ in 0..KILL_PASSES {
-        if processes::signal(target, libc::SIGKILL, members) == 0 {
-            return;
+        match processes::signal(target, libc::SIGKILL, members) {
+            Signalled { found: 0, vanished: 0 } => return,
+            // It may have been one of the target that forked another before it ended; or somebody else's.
+            Signalled { found: 0, .. } if in_vain == MOST_IN_VAIN => return,
+            Signalled { found: 0, .. } => in_vain += 1,
+            _ => in_vain = 0,
         }
         tokio::task::yield_now().await;
     }

@@ -72,6 +72,9 @@ pub(crate) struct LivingFolder {
     pub(crate) id: SandboxId,
 }
 
+/// So often the making of a folder is tried, a millisecond apart.
+const ATTEMPTS: usize = 100;
+
 impl LivingFolder {
     /// That of a sandbox.
     pub(crate) fn of(runtime: &RuntimeFolder, id: SandboxId) -> Self {
@@ -88,10 +91,22 @@ impl LivingFolder {
     /// Makes the folder and takes its lock.
     pub(crate) fn make(&self) -> io::Result<OwnedFd> {
         make_private(self.path.parent().expect("it lies in the runtime folder"))?;
-        make_private(&self.path)?;
-        let lock = self.take_lock()?.ok_or_else(|| io::Error::from(rustix::io::Errno::BUSY))?;
-        self.touch()?;
-        Ok(lock)
+        let mut last = io::Error::from(rustix::io::Errno::BUSY);
+        // Before it is locked, a collector may take the folder for one that was left, and remove it.
+        for _ in 0..ATTEMPTS {
+            make_private(&self.path)?;
+            match self.take_lock() {
+                Ok(Some(lock)) if rustix::fs::fstat(&lock)?.st_nlink > 0 => {
+                    self.touch()?;
+                    return Ok(lock);
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => last = error,
+                Err(error) => return Err(error),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(last)
     }
 
     /// Takes the lock, unless somebody has it. Never call this in a process that holds it: a lock belongs to the process, and

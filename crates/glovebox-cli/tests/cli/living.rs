@@ -14,7 +14,7 @@ use rustix::{
 };
 use serde_json::Value;
 
-use crate::{Bench, Called};
+use crate::{Bench, Called, terminal::open_terminal};
 
 /// Destroys a sandbox at the end of a test, also of one that fails.
 pub(crate) struct Living<'a> {
@@ -279,6 +279,47 @@ fn a_detached_run_is_attached_to_waited_for_and_cancelled() {
     assert_eq!(document["outcome"]["kind"], "cancelled");
     let missing = bench.call(["exec", "--detach", &living.id, "--", "no-such-program"]);
     assert!(missing.code == 127 && missing.stderr.contains("command_not_found"), "{missing:?}");
+    let nowhere = bench.call(["exec", "--detach", "--json", "nobox", "--", "true"]);
+    assert_eq!((nowhere.code, &nowhere.document()["error"]["code"]), (125, &"sandbox_not_found".into()), "{nowhere:?}");
+}
+
+#[test]
+fn what_is_typed_after_a_run_was_detached_is_not_for_it() {
+    let bench = Bench::new();
+    let living = Living::new(&bench, &[]);
+    let (_keyboard, line) = open_terminal(24, 80);
+    let mut detach = bench.glovebox(["exec", "--detach", &living.id, "--", "cat"]);
+    let detached = detach.stdin(line).output().expect("exec");
+    let run = String::from_utf8(detached.stdout).expect("an id");
+    // It would read for ever.
+    bench.call(["wait", run.trim_end()]).expect(0, "");
+}
+
+#[test]
+fn attach_tells_what_it_missed() {
+    let bench = Bench::new();
+    let living = Living::new(&bench, &[]);
+    let run = living.detach("seq 1 300000; touch done; while [ ! -e go ]; do sleep 0.01; done");
+    until("it has printed", || living.exec(&["--", "test", "-e", "done"]).code == 0);
+    let attached =
+        bench.glovebox(["attach", &run]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("attach");
+    living.exec(&["--", "touch", "go"]).expect(0, "");
+    let attached = attached.wait_with_output().expect("an end");
+    let said = String::from_utf8_lossy(&attached.stderr);
+    assert!(attached.stdout.ends_with(b"300000\n") && said.contains("bytes of output are missing here"), "{said}");
+}
+
+#[test]
+fn a_stopped_sandbox_whose_time_is_over_is_not_started_and_keeps_its_files() {
+    let bench = Bench::new();
+    let living = Living::new(&bench, &["--max-age", "1500ms"]);
+    living.exec(&["--", "sh", "-c", "echo kept > ~/note"]).expect(0, "");
+    bench.call(["stop", &living.id]).expect(0, "");
+    until("its time is over", || bench.call(["list"]).text().contains("over "));
+    let refused = bench.call(["start", &living.id]);
+    assert!(refused.code == 125 && refused.stderr.contains("too old to be started again"), "{refused:?}");
+    let files = bench.data().join("sandboxes").join(&living.id).join("files");
+    assert!(refused.stderr.contains(files.to_str().expect("a path")) && files.join("home/user/note").exists());
 }
 
 #[test]
@@ -365,6 +406,11 @@ fn a_creation_that_was_killed_leaves_nothing_that_the_next_does_not_remove() {
             .map(|e| e.file_name())
             .collect();
         assert_eq!(left, ["names"], "after {delay} ms");
+        let runtime = glovebox_native::NativeBackend::runtime_folder().join("sandboxes");
+        let records = fs::read_dir(runtime).into_iter().flatten().flatten();
+        let mut records = records.filter_map(|entry| fs::read_to_string(entry.path().join("live.json")).ok());
+        let data = bench.data().to_string_lossy().into_owned();
+        assert!(!records.any(|record| record.contains(&data)), "a guest is left after {delay} ms");
     }
 }
 
@@ -383,7 +429,7 @@ fn two_data_folders_do_not_see_each_other() {
 #[test]
 fn what_ends_by_itself_says_why() {
     let bench = Bench::new();
-    let living = Living::new(&bench, &["--idle-timeout", "200ms", "--max-age", "0"]);
+    let living = Living::new(&bench, &["--name", "box", "--idle-timeout", "200ms", "--max-age", "0"]);
     until("it ends", || bench.call(["list", "--ids"]).text().is_empty());
     let ended = bench.call(["list", "--ended", "--json"]).document();
     assert_eq!(
@@ -392,6 +438,12 @@ fn what_ends_by_itself_says_why() {
     );
     let refused = living.exec(&["--", "true"]);
     assert!(refused.code == 125 && refused.stderr.contains("was not used for 200ms"), "{refused:?}");
+    // Its name is free.
+    let next = Living::new(&bench, &["--name", "box"]);
+    bench.call(["exec", "box", "--", "echo", "next"]).expect(0, "next\n");
+    assert_ne!(next.id, living.id);
+    let none = bench.call(["list", "--label", "a=b"]);
+    assert!(none.code == 0 && none.stderr.contains("no sandbox fits"), "{none:?}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ cases!["run_groups":
     a_sandbox_tells_what_was_killed_or_refused_in_any_of_its_runs needs(run_groups),
     what_an_earlier_run_left_running_is_not_ended_with_a_later_one needs(run_groups),
     all_that_a_cancelled_run_started_is_ended_and_nothing_of_others needs(run_groups),
+    processes_that_fork_others_and_end_are_ended_with_their_run needs(run_groups),
     a_program_that_cannot_start_is_told_so_and_the_next_one_starts needs(run_groups),
     a_burst_of_runs_gets_a_group_for_each needs(run_groups),
     groups_of_runs_that_are_over_are_removed needs(run_groups),
@@ -105,6 +106,19 @@ async fn all_that_a_cancelled_run_started_is_ended_and_nothing_of_others(w: Worl
     w.sandbox().inside(&sandbox).sh(look).await.expect_out("other\n");
     second.cancel();
     second.wait().await.expect("it ends");
+    end(sandbox).await;
+}
+
+async fn processes_that_fork_others_and_end_are_ended_with_their_run(w: World) {
+    let sandbox = w.sandbox().create_living().await;
+    let id = sandbox.id().to_string();
+    let chains = "for (1..3) { if (fork == 0) { while (1) { exit if fork } } } sleep 100";
+    for _ in 0..5 {
+        let run = w.sandbox().inside(&sandbox).timeout("300ms").grace("50ms").run(["perl", "-e", chains]).await;
+        run.expect_outcome(&Outcome::TimedOut { limit_ms: 300 });
+        let left = w.engine().usage(&id).await.expect("it can be looked at").processes;
+        assert_eq!(left, 0, "processes are left");
+    }
     end(sandbox).await;
 }
 
