@@ -17,6 +17,7 @@ use crate::{Members, marks};
 struct Process {
     pid: i32,
     parent: i32,
+    group: i32,
     session: i32,
     zombie: bool,
 }
@@ -61,18 +62,15 @@ pub(crate) fn signal(target: Target<'_>, number: i32, members: Members) -> Signa
     let Some(signal) = Signal::from_named_raw(number) else { return Signalled::default() };
     let guest = getpid().as_raw_nonzero().get();
     let (processes, vanished) = list(members);
-    let chosen: Vec<i32> = processes
-        .iter()
-        .filter(|p| !p.zombie && p.pid != guest && is_in(&processes, p, target))
-        .map(|p| p.pid)
-        .collect();
-    for pid in &chosen {
-        match (members, Pid::from_raw(*pid)) {
-            (Members::Visible, Some(process)) if matches!(target, Target::Leaf { .. }) => {
-                signal_in_leaf(process, target, signal);
+    let chosen: Vec<&Process> =
+        processes.iter().filter(|p| !p.zombie && p.pid != guest && is_in(&processes, p, target)).collect();
+    for process in &chosen {
+        match (members, Pid::from_raw(process.pid)) {
+            (Members::Visible, Some(pid)) if matches!(target, Target::Leaf { .. }) => {
+                signal_in_leaf(pid, process.group, target, signal);
             }
             (Members::Marked(mark), _) => {
-                marks::signal(*pid, mark, signal);
+                marks::signal(process.pid, mark, signal);
             }
             // A process may end between the look and the signal; inside this namespace its id is not used again so soon,
             // and every process here is one of the sandbox's own.
@@ -85,13 +83,18 @@ pub(crate) fn signal(target: Target<'_>, number: i32, members: Members) -> Signa
     Signalled { found: chosen.len(), vanished }
 }
 
-/// Signals a process that is still in its leaf once a descriptor of it is open, so that no process of another run is meant.
-fn signal_in_leaf(process: Pid, target: Target<'_>, signal: Signal) {
+/// Signals a process that is still in its leaf once a descriptor of it is open, so that no process of another run is meant. Whoever
+/// is to end ends with the whole of its group, in one step of the kernel's: all in a group are of one session, and so of one run; and
+/// one that forks another and ends is rarely met itself.
+fn signal_in_leaf(process: Pid, group: i32, target: Target<'_>, signal: Signal) {
     let Target::Leaf { name } = target else { return };
     if let Ok(handle) = pidfd_open(process, PidfdFlags::empty())
         && is_in_leaf(process.as_raw_nonzero().get(), name)
     {
         let _ = pidfd_send_signal(&handle, signal);
+        if let Some(group) = Pid::from_raw(group).filter(|_| signal == Signal::KILL) {
+            let _ = kill_process_group(group, signal);
+        }
     }
 }
 
@@ -150,8 +153,9 @@ fn parse(stat: &str) -> Option<Process> {
     let mut fields = rest.split(' ');
     let zombie = matches!(fields.next()?, "Z" | "X");
     let parent = fields.next()?.parse().ok()?;
-    let session = fields.nth(1)?.parse().ok()?;
-    Some(Process { pid, parent, session, zombie })
+    let group = fields.next()?.parse().ok()?;
+    let session = fields.next()?.parse().ok()?;
+    Some(Process { pid, parent, group, session, zombie })
 }
 
 #[cfg(test)]
@@ -161,7 +165,7 @@ mod tests {
     #[test]
     fn a_name_full_of_parentheses_does_not_confuse_the_reading() {
         let process = parse("7 (a) R 1 (x) ) S 3 7 5 0 -1").unwrap();
-        assert_eq!(process, Process { pid: 7, parent: 3, session: 5, zombie: false });
+        assert_eq!(process, Process { pid: 7, parent: 3, group: 7, session: 5, zombie: false });
         assert_eq!(parse("7 (a) Z 1 7 7 0").map(|p| p.zombie), Some(true));
         assert_eq!(parse(""), None);
         assert_eq!(parse("7 (a"), None);
@@ -169,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_command_is_its_descendants_and_its_session() {
-        let process = |pid, parent, session| Process { pid, parent, session, zombie: false };
+        let process = |pid, parent, session| Process { pid, parent, group: session, session, zombie: false };
         let all = [process(2, 1, 0), process(10, 1, 10), process(11, 10, 11), process(12, 1, 10), process(20, 1, 20)];
         let target = Target::Command { main: 10, zygote: 2 };
         let chosen: Vec<i32> = all.iter().filter(|p| is_in(&all, p, target)).map(|p| p.pid).collect();

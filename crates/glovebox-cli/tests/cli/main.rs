@@ -4,6 +4,7 @@ mod as_user;
 mod bad_input;
 mod changes;
 mod configuration;
+mod detached;
 mod doctor;
 mod endings;
 mod files;
