@@ -75,15 +75,17 @@ impl Entry {
         let keeper = self.keeper(secrets, known);
         let as_keeper = keeper.clone().map(|keeper| keeper as Arc<dyn ContentKeeper>);
         let changes = place.backend.changes(place.id, given, as_keeper).await?;
-        if let Some(known) = keeper.as_ref().and_then(|keeper| keeper.known.as_ref()) {
-            known.write();
+        if let Some(keeper) = keeper.filter(|keeper| keeper.known.is_some() && !changes.changes.is_empty()) {
+            // A large file must not hold up other runs. It fails only by a panic, which has been printed.
+            let written = move || keeper.known.iter().for_each(KnownContents::write);
+            let _ = tokio::task::spawn_blocking(written).await;
         }
         Ok(changes)
     }
 
     fn keeper(&self, secrets: &[&Secret], known: Option<PathBuf>) -> Option<Arc<BlobKeeper>> {
         let secrets: Vec<Secret> = secrets.iter().copied().cloned().collect();
-        let known = known.filter(|_| secrets.is_empty()).map(KnownContents::read);
+        let known = known.filter(|_| secrets.is_empty()).map(KnownContents::at);
         // Without a folder for blobs the run cannot be recorded either, and the result says so.
         let blobs = self.ledger.as_ref()?.blobs().ok()?;
         Some(Arc::new(BlobKeeper { blobs, secrets, known }))

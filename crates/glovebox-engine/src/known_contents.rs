@@ -2,15 +2,15 @@
 //!
 //! The change set of a run in a sandbox that stays is all that changed since the sandbox was made, and most of it did not change
 //! since the run before. What was kept of a file is therefore noted with the stamp of the file (device,
-//! inode, time of change, length), and a file with the same stamp is not read again. A program inside can set neither.
+//! inode, time of change, length), and a file with the same stamp is not read again. No program inside can set these.
 
 use std::{
     collections::HashMap,
     fs,
     io::{Read, Write},
     os::unix::fs::OpenOptionsExt,
-    path::PathBuf,
-    sync::{Mutex, PoisonError},
+    path::{Path, PathBuf},
+    sync::{Mutex, OnceLock, PoisonError},
     time::{Duration, SystemTime},
 };
 
@@ -18,29 +18,38 @@ use glovebox_core::{FileStamp, KeptContent};
 
 /// A file that changed less long ago may change again within the same tick of the kernel's clock.
 const SETTLED: Duration = Duration::from_secs(2);
+/// Nobody writes for so long.
+const ABANDONED: Duration = Duration::from_secs(60);
 /// More than the stamps of the largest change set take.
 const LONGEST: u64 = 64 << 20;
 
 /// What is known of the contents of one sandbox.
 pub(crate) struct KnownContents {
     path: PathBuf,
-    before: HashMap<FileStamp, KeptContent>,
+    /// What was known, once somebody asked.
+    before: OnceLock<HashMap<FileStamp, KeptContent>>,
     /// What was met this time, and whether anything of it is new.
     met: Mutex<(HashMap<FileStamp, KeptContent>, bool)>,
 }
 
 impl KnownContents {
-    /// Reads what is known. What cannot be read is not known.
-    pub(crate) fn read(path: PathBuf) -> Self {
-        let mut text = String::new();
-        let read = fs::File::open(&path).and_then(|file| file.take(LONGEST).read_to_string(&mut text));
-        let before = if read.is_ok() { text.lines().filter_map(parse).collect() } else { HashMap::new() };
-        KnownContents { path, before, met: Mutex::default() }
+    /// What is known by a file, which is read when somebody asks: most runs change nothing.
+    pub(crate) fn at(path: PathBuf) -> Self {
+        KnownContents { path, before: OnceLock::new(), met: Mutex::default() }
+    }
+
+    /// What cannot be read is not known.
+    fn before(&self) -> &HashMap<FileStamp, KeptContent> {
+        self.before.get_or_init(|| {
+            let mut text = String::new();
+            let read = fs::File::open(&self.path).and_then(|file| file.take(LONGEST).read_to_string(&mut text));
+            if read.is_ok() { text.lines().filter_map(parse).collect() } else { HashMap::new() }
+        })
     }
 
     /// The content of a file, if it is known.
     pub(crate) fn get(&self, stamp: &FileStamp) -> Option<KeptContent> {
-        let kept = self.before.get(stamp)?.clone();
+        let kept = self.before().get(stamp)?.clone();
         self.met.lock().unwrap_or_else(PoisonError::into_inner).0.insert(*stamp, kept.clone());
         Some(kept)
     }
@@ -59,7 +68,7 @@ impl KnownContents {
     pub(crate) fn write(&self) {
         let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
         let (met, has_new) = &*met;
-        if !has_new && met.len() == self.before.len() {
+        if !has_new && met.len() == self.before().len() {
             return;
         }
         let lines = met.iter().map(|(stamp, kept)| {
@@ -68,17 +77,22 @@ impl KnownContents {
         });
         let text: String = lines.collect();
         let new = self.path.with_extension("new");
-        let written = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&new)
-            .and_then(|mut file| file.write_all(text.as_bytes()))
-            .and_then(|()| fs::rename(&new, &self.path));
+        // Of two who write at once one does; a line that is half the one's and half the other's would be untrue.
+        let Ok(mut file) = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new) else {
+            return remove_abandoned(&new);
+        };
+        let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&new, &self.path));
         if written.is_err() {
             let _ = fs::remove_file(&new);
         }
+    }
+}
+
+/// Removes what somebody left who died while writing, so that the next one can.
+fn remove_abandoned(new: &Path) {
+    let age = fs::metadata(new).and_then(|metadata| metadata.modified()).ok().and_then(|at| at.elapsed().ok());
+    if age.is_some_and(|age| age > ABANDONED) {
+        let _ = fs::remove_file(new);
     }
 }
 
@@ -107,21 +121,28 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("contents");
         let kept = KeptContent { sha256: "a".repeat(64), bytes: 3 };
-        let first = KnownContents::read(path.clone());
+        let first = KnownContents::at(path.clone());
         assert_eq!(first.get(&stamp(1, 5)), None);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as i128;
         first.note(stamp(1, 5), &kept);
         first.note(stamp(2, now), &kept);
         first.write();
-        let second = KnownContents::read(path.clone());
+        let second = KnownContents::at(path.clone());
         assert_eq!(second.get(&stamp(1, 5)), Some(kept.clone()));
         assert_eq!(second.get(&stamp(1, 6)), None, "it changed since");
         assert_eq!(second.get(&stamp(2, now)), None, "it may have changed since");
         second.write();
         // What is not met any more is forgotten.
-        KnownContents::read(path.clone()).write();
-        assert_eq!(KnownContents::read(path.clone()).get(&stamp(1, 5)), None);
+        KnownContents::at(path.clone()).write();
+        assert_eq!(KnownContents::at(path.clone()).get(&stamp(1, 5)), None);
+        // Somebody else writes right now.
+        fs::write(path.with_extension("new"), "half a").unwrap();
+        let third = KnownContents::at(path.clone());
+        third.note(stamp(1, 5), &kept);
+        third.write();
+        assert_eq!(KnownContents::at(path.clone()).get(&stamp(1, 5)), None);
+        assert_eq!(fs::read_to_string(path.with_extension("new")).unwrap(), "half a");
         fs::write(&path, "nonsense\n1 2 3\n").unwrap();
-        assert_eq!(KnownContents::read(path).get(&stamp(1, 5)), None);
+        assert_eq!(KnownContents::at(path).get(&stamp(1, 5)), None);
     }
 }

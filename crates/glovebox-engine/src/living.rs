@@ -242,7 +242,11 @@ impl Engine {
         let (record, _hold) = self.take(text).await?;
         // A reset that was cut short has left none.
         self.registry().make_store(record.sandbox)?;
-        match self.backend().state(record.sandbox).await? {
+        let state = self.backend().state(record.sandbox).await?;
+        if matches!(state, SandboxState::Stopped | SandboxState::Stopping) {
+            self.check_time_left(&record)?;
+        }
+        match state {
             SandboxState::Stopped => self.bring_up(&record, &self.with_storage(&record.spec)?.0).await,
             SandboxState::Paused => Err(paused(record.sandbox, text)),
             SandboxState::Stopping => {
@@ -256,6 +260,7 @@ impl Engine {
     /// Ends all processes of a sandbox, cleans its working directory, outputs and home, and starts it again.
     pub async fn reset(&self, text: &str) -> Result<Sandbox> {
         let (record, _hold) = self.take(text).await?;
+        self.check_time_left(&record)?;
         self.end_processes(&record).await?;
         let store = self.registry().store(record.sandbox);
         self.backend().remove_store(&store).await?;
@@ -316,8 +321,10 @@ impl Engine {
     async fn remove_abandoned(&self) -> Vec<String> {
         let mut removed = Vec::new();
         for id in self.registry().abandoned() {
+            let Some(_hold) = self.registry().take_abandoned(id) else { continue };
             // What cannot be ended or removed now is found again by the next start.
             if self.end_guest(id, &SandboxSpec::default()).await.is_err() {
+                self.look_again();
                 continue;
             }
             let emptied = self.backend().remove_store(&self.registry().store(id)).await;
@@ -378,6 +385,16 @@ impl Engine {
         Ok((Arc::new(record), hold))
     }
 
+    /// An error for a sandbox whose time is over, before anything of it is touched: its keeper would end it at once, and its files
+    /// with it.
+    fn check_time_left(&self, record: &SandboxRecord) -> Result<()> {
+        let lifetime = record.spec.living.as_ref().map(|living| living.lifetime).unwrap_or_default();
+        match lifetime.expires_at(record.created_at).filter(|over| *over <= Timestamp::now()) {
+            Some(over) => Err(too_old(record.sandbox, over, &self.registry().store(record.sandbox))),
+            None => Ok(()),
+        }
+    }
+
     /// An error for a sandbox that ended by itself, or is about to be gone.
     fn check_not_ended(&self, record: &SandboxRecord) -> Result<()> {
         let id = record.sandbox;
@@ -410,11 +427,6 @@ impl Engine {
     /// Makes the sandbox of a record, whose storage is in the spec.
     async fn bring_up(&self, record: &Arc<SandboxRecord>, spec: &SandboxSpec) -> Result<Sandbox> {
         let id = record.sandbox;
-        let lifetime = record.spec.living.as_ref().map(|living| living.lifetime).unwrap_or_default();
-        if let Some(over) = lifetime.expires_at(record.created_at).filter(|over| *over <= Timestamp::now()) {
-            // Its keeper would end it at once, and its files with it.
-            return Err(too_old(id, over, &self.registry().store(id)));
-        }
         let slot = self.slots().sandbox().await?;
         self.backend().create(id, spec).await?;
         let made = async {

@@ -9,7 +9,7 @@
 use std::{
     fs,
     io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
@@ -70,8 +70,7 @@ impl Registry {
     pub(crate) fn begin(&self, id: SandboxId, name: Option<&SandboxName>) -> Result<Hold> {
         let begun = || {
             make_folder(&self.folder.join("names")).map_err(failed)?;
-            make_folder(&self.place(id)).map_err(failed)?;
-            let hold = self.hold(id)?;
+            let hold = self.make_held(id)?;
             self.make_store(id)?;
             if let Some(name) = name {
                 self.take_name(name, id)?;
@@ -86,6 +85,18 @@ impl Registry {
         make_folder(&self.store(id)).map_err(failed)
     }
 
+    /// Makes the folder of a sandbox and takes the right to change it. In between a collector may take it for one that was left.
+    fn make_held(&self, id: SandboxId) -> Result<Hold> {
+        let mut tries = 0;
+        loop {
+            make_folder(&self.place(id)).map_err(failed)?;
+            match self.hold(id) {
+                Err(error) if error.code == ErrorCode::SandboxNotFound && tries < 100 => tries += 1,
+                other => return other,
+            }
+        }
+    }
+
     /// Waits for the right to change a sandbox.
     pub(crate) fn hold(&self, id: SandboxId) -> Result<Hold> {
         let lock = self.open_lock(id).map_err(|error| match error.kind() {
@@ -93,7 +104,20 @@ impl Registry {
             _ => failed(error),
         })?;
         flock(&lock, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
+        // Whoever had it before may have removed the sandbox.
+        if lock.metadata().map_err(failed)?.nlink() == 0 {
+            return Err(not_found(&id.to_string()));
+        }
         Ok(Hold { _lock: lock })
+    }
+
+    /// The right to remove what was left of a sandbox, unless somebody makes or removes it right now.
+    pub(crate) fn take_abandoned(&self, id: SandboxId) -> Option<Hold> {
+        let lock = self.open_lock(id).ok()?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
+        let is_left =
+            lock.metadata().is_ok_and(|lock| lock.nlink() > 0) && !self.place(id).join("sandbox.json").exists();
+        is_left.then_some(Hold { _lock: lock })
     }
 
     fn open_lock(&self, id: SandboxId) -> io::Result<fs::File> {

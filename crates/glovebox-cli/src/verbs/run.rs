@@ -235,9 +235,9 @@ async fn forward(run: &mut Run, output: &mut Output, stderr_tail: &mut Vec<u8>, 
                 output.write(Chunk::Stderr(bytes)).await?;
             }
             Event::Missed { stdout, stderr } => {
-                let (bytes, glovebox) = (stdout.saturating_add(stderr), "glovebox runs logs");
+                let bytes = stdout.saturating_add(stderr);
                 report::say(&format!(
-                    "{bytes} bytes of output are missing here; {glovebox} has them once the run is over"
+                    "{bytes} bytes of output are missing here; glovebox runs logs has them once the run is over"
                 ));
             }
             _ => {}

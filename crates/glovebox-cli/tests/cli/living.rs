@@ -261,6 +261,9 @@ fn a_stopped_sandbox_whose_time_is_over_is_not_started_and_keeps_its_files() {
     living.exec(&["--", "sh", "-c", "echo kept > ~/note"]).expect(0, "");
     bench.call(["stop", &living.id]).expect(0, "");
     until("its time is over", || bench.call(["list"]).text().contains("over "));
+    // Nor is it wiped for a start that cannot be.
+    let refused = bench.call(["reset", &living.id]);
+    assert!(refused.code == 125 && refused.stderr.contains("too old to be started again"), "{refused:?}");
     let refused = bench.call(["start", &living.id]);
     assert!(refused.code == 125 && refused.stderr.contains("too old to be started again"), "{refused:?}");
     let files = bench.data().join("sandboxes").join(&living.id).join("files");
