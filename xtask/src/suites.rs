@@ -3,6 +3,7 @@
 //! A suite's output is never held back: it goes to the terminal as it appears, so that a failure explains itself.
 
 use std::{
+    collections::BTreeMap,
     io::{BufRead, BufReader, Write},
     process::{Command, Stdio},
     time::{Duration, Instant},
@@ -21,6 +22,8 @@ pub(crate) struct Counts {
     pub(crate) skipped: u64,
     /// Why they were not tried.
     pub(crate) reasons: Vec<String>,
+    /// What did not hold, by name and with what it said first.
+    pub(crate) failures: Vec<String>,
 }
 
 impl Counts {
@@ -73,19 +76,25 @@ impl Suites {
         println!("\n=== summary");
         println!("{:<28} {:>7} {:>7} {:>8} {:>9}", "suite", "passed", "failed", "skipped", "seconds");
         for suite in &self.done {
-            let Counts { passed, failed, skipped, reasons } = &suite.counts;
+            let Counts { passed, failed, skipped, .. } = &suite.counts;
             println!("{:<28} {passed:>7} {failed:>7} {skipped:>8} {:>9.1}", suite.name, suite.took.as_secs_f64());
-            for reason in reasons {
-                println!("    skipped: {reason}");
-            }
             if let Some(error) = &suite.error {
                 println!("    FAILED: {error}");
+            }
+            for failure in &suite.counts.failures {
+                println!("    FAILED: {failure}");
             }
         }
         let sum = |pick: fn(&Counts) -> u64| self.done.iter().map(|suite| pick(&suite.counts)).sum::<u64>();
         let (passed, failed, skipped) = (sum(|c| c.passed), sum(|c| c.failed), sum(|c| c.skipped));
         let seconds = self.started.elapsed().as_secs_f64();
         println!("{:<28} {passed:>7} {failed:>7} {skipped:>8} {seconds:>9.1}", "all");
+        let reasons = self.done.iter().flat_map(|suite| suite.counts.reasons.iter());
+        let mut skips: BTreeMap<&str, u64> = BTreeMap::new();
+        reasons.for_each(|reason| *skips.entry(reason).or_default() += 1);
+        for (reason, times) in skips {
+            println!("    skipped {times} x: {reason}");
+        }
         let broken: Vec<&str> = self.done.iter().filter(|s| s.error.is_some()).map(|s| s.name.as_str()).collect();
         if broken.is_empty() {
             println!("\nresult: passed");

@@ -100,10 +100,12 @@ fn cargo_tests() -> Result<Counts> {
     Ok(counts)
 }
 
-/// Adds up `test result: ok. 12 passed; 0 failed; 1 ignored; …` and takes the reasons from `test x ... ignored, why`.
+/// Adds up `test result: ok. 12 passed; 0 failed; 1 ignored; …`, takes the reasons from `test x ... ignored, why`, and what
+/// failed from `thread 'x' panicked at`.
 fn count_libtest(text: &str) -> Counts {
     let mut counts = Counts::default();
-    for line in text.lines() {
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
         if let Some((_, result)) = line.split_once("test result: ") {
             let number = |word: &str| {
                 let head = result.split(word).next().unwrap_or_default();
@@ -114,6 +116,9 @@ fn count_libtest(text: &str) -> Counts {
             counts.skipped += number(" ignored");
         } else if line.starts_with("test ") && line.contains(" ... ignored") {
             counts.reasons.push(line.trim_start_matches("test ").to_owned());
+        } else if line.starts_with("thread '") && line.contains("panicked at") {
+            // A test that did not hold says where, and on the next line why.
+            counts.failures.push([line, lines.next().unwrap_or_default()].join(" "));
         }
     }
     counts
@@ -146,7 +151,28 @@ fn count_conformance(text: &str) -> Counts {
         failed: count("failed"),
         skipped: count("skipped"),
         reasons: text.lines().filter_map(|line| line.trim().strip_prefix("skipped: ")).map(str::to_owned).collect(),
+        failures: failed_cases(text),
     }
+}
+
+/// The lines `FAILED CASE`, each with the first of the indented lines behind it that say why.
+fn failed_cases(text: &str) -> Vec<String> {
+    let mut failures: Vec<String> = Vec::new();
+    let mut of_failure = 0;
+    for line in text.lines() {
+        match (line.strip_prefix("FAILED "), failures.last_mut()) {
+            (Some(name), _) => {
+                failures.push(name.to_owned());
+                of_failure = 3;
+            }
+            (None, Some(failure)) if of_failure > 0 && line.starts_with("    ") => {
+                failure.push_str(&format!(" | {}", line.trim()));
+                of_failure -= 1;
+            }
+            _ => of_failure = 0,
+        }
+    }
+    failures
 }
 
 /// The first command of the README, word for word; it also makes the release build that the next suites use.
@@ -168,6 +194,8 @@ mod tests {
         let counts = count_libtest(text);
         assert_eq!((counts.passed, counts.failed, counts.skipped), (5, 4, 1));
         assert_eq!(counts.reasons, ["a ... ignored, needs v2"]);
+        let text = "---- a stdout ----\nthread 'a' (7) panicked at x.rs:1:2:\nnot so\nnote: run with\n";
+        assert_eq!(count_libtest(text).failures, ["thread 'a' (7) panicked at x.rs:1:2: not so"]);
     }
 
     #[test]
@@ -177,5 +205,7 @@ mod tests {
         assert_eq!((counts.passed, counts.failed, counts.skipped), (84, 1, 1));
         assert_eq!(counts.reasons, ["b: mounts"]);
         assert_eq!(count_conformance("nothing here"), Counts::default());
+        let text = "ok a\nFAILED b\n    b.rs:1: why\n    more\nok c\n    not of b\nFAILED d\n";
+        assert_eq!(count_conformance(text).failures, ["b | b.rs:1: why | more", "d"]);
     }
 }

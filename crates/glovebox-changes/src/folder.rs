@@ -28,6 +28,14 @@ pub(crate) struct Seen {
     target: Option<String>,
 }
 
+/// Lets go of the lock at once. Closing is not enough: a child that another thread has just forked has a copy of the
+/// descriptor until it executes its program.
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self.fd, FlockOperation::Unlock);
+    }
+}
+
 impl Folder {
     pub(crate) fn open(path: &Path) -> io::Result<Folder> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -143,4 +151,21 @@ pub(crate) fn give(folder: impl AsFd, name: &str, (uid, gid): (u32, u32)) -> io:
     }
     let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
     Ok(rustix::fs::chownat(folder, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_goes_with_its_holder_although_a_child_has_a_copy_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Folder::open(folder.path()).unwrap();
+        first.lock().unwrap();
+        let second = Folder::open(folder.path()).unwrap();
+        assert_eq!(second.lock().unwrap_err().kind(), ErrorKind::WouldBlock);
+        let _copy = first.fd.try_clone().unwrap();
+        drop(first);
+        second.lock().unwrap();
+    }
 }

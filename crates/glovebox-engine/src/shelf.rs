@@ -33,7 +33,15 @@ pub(crate) struct Shelf {
 /// The assurance that a thing stays while this value lives.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    _lock: File,
+    lock: File,
+}
+
+/// Lets go at once. Closing is not enough: a child that another thread has just forked has a copy of the descriptor until
+/// it executes its program.
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
 }
 
 impl Shelf {
@@ -60,8 +68,8 @@ impl Shelf {
         let place = self.folder.join(format!("{UNNAMED}{}", SandboxId::new()));
         let made = || -> io::Result<bool> {
             make_folder(&place)?;
-            let lock = open_lock(&place)?;
-            flock(&lock, FlockOperation::LockExclusive)?;
+            let hold = Hold { lock: open_lock(&place)? };
+            flock(&hold.lock, FlockOperation::LockExclusive)?;
             fill(&place)?;
             // It is there whole or not at all, also after a crash of the host.
             File::open(&place)?.sync_all()?;
@@ -81,19 +89,18 @@ impl Shelf {
 
     /// Keeps a thing from being removed. Waits for those who remove it just now.
     pub(crate) fn hold(&self, name: &str) -> Result<Hold> {
-        let lock = self.lock(name, FlockOperation::LockShared)?;
-        lock.map(|lock| Hold { _lock: lock }).ok_or_else(|| self.not_found(name))
+        self.lock(name, FlockOperation::LockShared)?.ok_or_else(|| self.not_found(name))
     }
 
     /// Takes a thing off the shelf, unless it is held or `in_use` names who uses it. What is left of it lies where the
     /// answer says, and is for the caller to remove.
     pub(crate) fn take_away(&self, name: &str, in_use: impl FnOnce() -> Result<Vec<String>>) -> Result<PathBuf> {
         let busy = |by: &str| Error::new(ErrorCode::InUse, format!("the {} {name} is in use {by}", self.what));
-        let lock = match self.lock(name, FlockOperation::NonBlockingLockExclusive) {
+        let hold = match self.lock(name, FlockOperation::NonBlockingLockExclusive) {
             Err(error) if error.code == ErrorCode::InUse => {
                 return Err(busy("by a run, or by another command").hint("wait for its end"));
             }
-            lock => lock?.ok_or_else(|| self.not_found(name))?,
+            hold => hold?.ok_or_else(|| self.not_found(name))?,
         };
         let users = in_use()?;
         if let Some(first) = users.first() {
@@ -104,7 +111,7 @@ impl Shelf {
         }
         let removed = self.folder.join(format!("{UNNAMED}{}", SandboxId::new()));
         fs::rename(self.place(name), &removed).map_err(|error| self.failed(error))?;
-        drop(lock);
+        drop(hold);
         Ok(removed)
     }
 
@@ -120,7 +127,7 @@ impl Shelf {
     }
 
     /// The lock of a thing, if it is there when the lock is had.
-    fn lock(&self, name: &str, how: FlockOperation) -> Result<Option<File>> {
+    fn lock(&self, name: &str, how: FlockOperation) -> Result<Option<Hold>> {
         let path = self.place(name).join("lock");
         loop {
             let lock = match File::open(&path) {
@@ -135,7 +142,7 @@ impl Shelf {
             let same =
                 |now: fs::Metadata| lock.metadata().is_ok_and(|had| (had.dev(), had.ino()) == (now.dev(), now.ino()));
             if fs::metadata(&path).is_ok_and(same) {
-                return Ok(Some(lock));
+                return Ok(Some(Hold { lock }));
             }
         }
     }
@@ -212,6 +219,16 @@ mod tests {
         assert!(error.code == ErrorCode::InUse && error.message.contains("sb_1"), "{error}");
         shelf.take_away("a", || Ok(Vec::new())).unwrap();
         assert_eq!(shelf.hold("a").unwrap_err().code, ErrorCode::VolumeNotFound);
+    }
+
+    #[test]
+    fn what_was_let_go_is_free_although_a_child_has_a_copy_of_the_lock() {
+        let (_folder, shelf) = shelf();
+        shelf.make("a", |_| Ok(())).unwrap();
+        let hold = shelf.hold("a").unwrap();
+        let _copy = hold.lock.try_clone().unwrap();
+        drop(hold);
+        shelf.take_away("a", || Ok(Vec::new())).unwrap();
     }
 
     #[test]
