@@ -21,6 +21,7 @@ mod handing;
 mod keeping;
 mod leaves;
 mod live;
+mod looking;
 mod making;
 
 use std::{
@@ -56,9 +57,7 @@ use crate::{
     seccomp,
     skeleton::Skeletons,
     standing::Standing,
-    sys,
-    watch::MemoryWatch,
-    wire,
+    sys, wire,
 };
 
 /// What an event is about; the low three bits of its number, above them the sandbox or the client.
@@ -101,6 +100,8 @@ struct Launcher {
     clients: BTreeMap<u64, Client>,
     /// Children that do what takes time, and who waits for them.
     chores: BTreeMap<u64, (OwnedFd, OwnedFd)>,
+    /// Before this moment no sandbox needs a look. Nothing when that is to be found out.
+    next_look: Option<Instant>,
     /// A descriptor that is given up to turn somebody away.
     reserve: Option<OwnedFd>,
     next: u64,
@@ -174,6 +175,7 @@ fn prepare(control: &OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> Result<La
         sandboxes: BTreeMap::new(),
         clients: BTreeMap::new(),
         chores: BTreeMap::new(),
+        next_look: None,
         reserve: None,
         next: 1,
         only_keeps: false,
@@ -199,7 +201,7 @@ impl Launcher {
     fn serve(&mut self, control: &OwnedFd) -> io::Result<()> {
         let mut rested = false;
         while !(self.only_keeps && self.sandboxes.is_empty()) && self.passed.is_none() {
-            let until_look = [self.look_at_memory(), self.look_at_lives()].into_iter().flatten().min();
+            let until_look = self.look();
             let wait = match rested {
                 _ if self.garbage || self.wants_network() => Some(PAUSE),
                 false => Some(until_look.map_or(IDLE, |wait| wait.min(IDLE))),
@@ -232,6 +234,10 @@ impl Launcher {
 
     fn serve_event(&mut self, number: u64, control: &OwnedFd) -> io::Result<()> {
         let which = number >> KIND_BITS;
+        if !matches!(number & KIND, PROCESS | REPORT | DOOR | LEAVES) {
+            // What is asked of this process, and what a look has found, may bring the next look forward.
+            self.next_look = None;
+        }
         match number & KIND {
             CONTROL => match wire::receive::<Order>(control) {
                 Ok(Some((order, fds))) => match self.passes_on(&order) {
@@ -291,9 +297,9 @@ impl Launcher {
                     self.launch(id, &plan, &groups, GuestChannel::Connected(channel), None, range.as_ref())
                 });
                 match launched {
-                    Ok((mut live, report, watch)) => {
+                    Ok((mut live, reporting, watch)) => {
                         live.range = range;
-                        live.pending = Some(Pending { report, reply, watch });
+                        live.pending = Some(Pending { reporting, reply, watch, _range: None });
                         self.register(live);
                     }
                     Err(failure) => {
@@ -327,14 +333,17 @@ impl Launcher {
         }
     }
 
-    fn register(&mut self, live: Live) {
+    fn register(&mut self, mut live: Live) {
+        if live.living.is_some() {
+            (live.process, live.store) = (sys::put_aside(live.process), sys::put_aside(live.store));
+        }
         let number = self.next;
         self.next += 1;
         // The descriptors are new and the epoll instance is ours, so adding them fails only for want of memory; the
         // caller, who waits for an answer, then sees the launcher's end of the socket close with the launcher.
         let _ = watch_for(&self.events, &live.process, number << KIND_BITS | PROCESS);
         if let Some(pending) = &live.pending {
-            let _ = watch_for(&self.events, &pending.report, number << KIND_BITS | REPORT);
+            let _ = watch_for(&self.events, &pending.reporting.report, number << KIND_BITS | REPORT);
         }
         if let Some(kept) = &live.living {
             let _ = watch_for(&self.events, kept.door(), number << KIND_BITS | DOOR);
@@ -345,10 +354,10 @@ impl Launcher {
     fn guest_reported(&mut self, number: u64) {
         let Some(live) = self.sandboxes.get_mut(&number) else { return };
         let Some(pending) = live.pending.take() else { return };
-        let _ = epoll::delete(&self.events, &pending.report);
-        let report = match wire::receive::<GuestReport>(&pending.report) {
-            Ok(Some((GuestReport::Ready(report), _))) => report,
-            Ok(Some((GuestReport::Failed(failure), _))) => return self.give_up(number, failure, pending.reply),
+        let _ = epoll::delete(&self.events, &pending.reporting.report);
+        let report = match pending.reporting.hear() {
+            Ok(Some(GuestReport::Ready(report))) => report,
+            Ok(Some(GuestReport::Failed(failure))) => return self.give_up(number, failure, pending.reply),
             Ok(None) | Err(_) => {
                 let failure = Failure { step: "hear from the guest".into(), errno: libc::EPIPE };
                 return self.give_up(number, failure, pending.reply);
@@ -447,26 +456,6 @@ impl Launcher {
         if let (Some(ranges), Some(range)) = (&mut self.ranges, range.filter(|_| is_empty)) {
             ranges.give_back(range);
         }
-    }
-
-    /// Looks at the memory of every sandbox whose time has come. Says how long it is until the next one's.
-    fn look_at_memory(&mut self) -> Option<Duration> {
-        let now = Instant::now();
-        let mut soonest: Option<Instant> = None;
-        for live in self.sandboxes.values_mut().filter(|live| !live.exited) {
-            let due = live.memory.as_ref().and_then(MemoryWatch::next).is_some_and(|next| next <= now);
-            let idle = due && live.living.is_some() && !live.is_busy();
-            let Some(watch) = &mut live.memory else { continue };
-            if idle {
-                // Whoever starts a run says so first.
-                watch.rest();
-            } else if due {
-                // A group that cannot be read is going away; the hard limit still holds.
-                let _ = watch.look(live.store.as_fd());
-            }
-            soonest = [soonest, watch.next()].into_iter().flatten().min();
-        }
-        Some(soonest?.saturating_duration_since(now))
     }
 
     /// Ends every sandbox, because nobody is left who could want one.

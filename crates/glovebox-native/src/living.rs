@@ -114,6 +114,8 @@ impl LivingFolder {
     pub(crate) fn take_lock(&self) -> io::Result<Option<OwnedFd>> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::open(self.path.join("lock"), flags, Mode::from_raw_mode(0o600))?;
+        // Not later: to close another descriptor of it would release it.
+        let file = sys::put_aside(file);
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(file)),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => Ok(None),

@@ -98,7 +98,10 @@ fn set_up(inside: Inside) -> Result<(Server, GuestSockets), Failure> {
     let mut keep = vec![launcher.as_raw_fd(), raw(&channel), doors.as_raw_fd()];
     keep.extend(leaves.as_ref().map(AsRawFd::as_raw_fd).into_iter().chain(range));
     keep.sort_unstable();
-    step("close the launcher's descriptors", sys::close_all_but(&keep))?;
+    if sys::close_all_but(&keep).is_err() {
+        // They are still the launcher's too, so nothing may be closed on the way out.
+        sys::exit_now(1);
+    }
     step("die with the launcher", sys::die_with_parent())?;
     // The launcher hears the last word on this socket, whether or not a step fails, so its owner must not close it.
     let launcher = std::mem::ManuallyDrop::new(launcher);

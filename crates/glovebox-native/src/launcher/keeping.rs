@@ -26,7 +26,7 @@ use rustix::{
 };
 
 use super::{
-    CHORE, CLIENT, DISK, KIND_BITS, Launcher,
+    CHORE, CLIENT, KIND_BITS, Launcher,
     disk::Disk,
     leaves::Leaves,
     live::{Live, Pending, end},
@@ -43,10 +43,6 @@ use crate::{
     wire,
 };
 
-/// How often a keeper looks whether something still runs that nobody follows.
-const BUSY_REST: Duration = Duration::from_secs(2);
-/// A keeper looks at its sandboxes at least so often.
-const LONGEST_REST: Duration = Duration::from_secs(3600);
 /// How long a keeper that can let nobody in waits before it looks again.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(10);
 /// How long the end of a guest is waited for that was never ready; it has no command.
@@ -69,7 +65,7 @@ pub(super) struct Kept {
     pub(super) record: LiveRecord,
     /// The groups of its runs, while the guest takes them.
     pub(super) leaves: Option<Leaves>,
-    ended: Option<EndReason>,
+    pub(super) ended: Option<EndReason>,
     pub(super) disk: Disk,
     /// When to look at its life and its disk again.
     pub(super) due: Instant,
@@ -112,7 +108,7 @@ impl Kept {
     }
 
     /// When the sandbox is to end by itself, and why; if not now, how long it is until the next look.
-    fn look_at_life(&self, in_use: impl FnOnce() -> bool) -> Result<Option<Duration>, EndReason> {
+    pub(super) fn look_at_life(&self, in_use: impl FnOnce() -> bool) -> Result<Option<Duration>, EndReason> {
         let Some(life) = &self.record.plan.living else { return Ok(None) };
         let left = life.expires_ms.map(|expires| expires.saturating_sub(now_ms()));
         if left.is_some_and(|left| left <= 0) {
@@ -154,7 +150,7 @@ impl Launcher {
             let leaves = has_leaves.then(|| step("listen for groups", folder.listen(Door::Leaves))).transpose()?;
             range = self.take_range(id, plan, &groups)?;
             let channel = GuestChannel::Listening(channel);
-            let (live, report, _) = self.launch(id, plan, &groups, channel, leaves, range.as_ref())?;
+            let (live, reporting, _) = self.launch(id, plan, &groups, channel, leaves, range.as_ref())?;
             // The guest still dies with this process; who it is must be known before it no longer does.
             let record = step("know the guest", Known::of(live.pid)).map(|guest| LiveRecord {
                 guest,
@@ -164,14 +160,17 @@ impl Launcher {
                 range: range.as_ref().map(|range: &Range| range.number),
                 present: None,
             });
-            let kept = record.and_then(|record| keep(&folder, record, &live, lock, door));
-            kept.map(|kept| (live, kept, report))
+            let kept = record.and_then(|record| keep(&folder, record, lock, door)).inspect_err(|_| {
+                end(&live);
+                sys::wait_for(&live.process);
+            })?;
+            Ok((live, kept, reporting))
         });
         match made {
-            Ok((mut live, kept, report)) => {
+            Ok((mut live, kept, reporting)) => {
                 live.living = Some(kept);
                 self.reserve = self.reserve.take().or_else(reserve);
-                live.pending = Some(Pending { report, reply, watch: None });
+                live.pending = Some(Pending { reporting, reply, watch: None, _range: range });
                 self.register(live);
             }
             Err(failure) => {
@@ -288,7 +287,7 @@ impl Launcher {
             groups.remove_when_empty();
             return step("remove the folder of the sandbox", folder.remove());
         }
-        let door = step("listen for commands", folder.listen(Door::Keeper))?;
+        let door = step("listen for commands", folder.listen(Door::Keeper).map(sys::put_aside))?;
         let disk = step("look at the disk", Disk::of(&plan))?;
         let memory = watch_memory(&groups, pid, &plan);
         let live = Live {
@@ -421,56 +420,6 @@ impl Launcher {
             drop(reply);
         }
     }
-
-    /// Looks at lifetimes and disks whose time has come. Says how long it is until the next one's.
-    pub(super) fn look_at_lives(&mut self) -> Option<Duration> {
-        let mut soonest: Option<Duration> = None;
-        let now = Instant::now();
-        let numbers: Vec<u64> = self.sandboxes.keys().copied().collect();
-        for number in numbers {
-            let Some(live) = self.sandboxes.get_mut(&number).filter(|live| !live.exited) else { continue };
-            match live.living.as_ref().map(|kept| kept.due.saturating_duration_since(now)) {
-                None => continue,
-                Some(wait) if !wait.is_zero() => {
-                    soonest = Some(soonest.map_or(wait, |soonest| soonest.min(wait)));
-                    continue;
-                }
-                Some(_) => {}
-            }
-            let followed = self.clients.values().any(|client| client.waits_for == Some(number));
-            let busy = live.is_busy();
-            let groups = &live.groups;
-            let Some(kept) = &mut live.living else { continue };
-            // A running process is use, and whoever pauses a sandbox wants it to be there later.
-            let until_end = match kept.look_at_life(|| busy || groups.is_frozen()) {
-                Ok(until) => until,
-                Err(reason) if !live.destroy => {
-                    kept.ended = Some(reason);
-                    live.destroy = true;
-                    end(live);
-                    continue;
-                }
-                Err(_) => continue,
-            };
-            let disk = &mut kept.disk;
-            if disk.looking.is_none() && disk.next.is_some_and(|next| next <= now) {
-                disk.next = None;
-                if (followed || busy || std::mem::take(&mut disk.has_run))
-                    && let Ok(told) = disk.begin_look(&live.store)
-                {
-                    let _ = watch_for(&self.events, told, number << KIND_BITS | DISK);
-                }
-            }
-            if busy && disk.looking.is_none() && disk.next.is_none() {
-                disk.next = Some(now + BUSY_REST);
-            }
-            let until_disk = disk.next.map(|next| next.saturating_duration_since(now));
-            let wait = [until_end, until_disk].into_iter().flatten().min().unwrap_or(LONGEST_REST);
-            kept.due = now + wait;
-            soonest = Some(soonest.map_or(wait, |soonest| soonest.min(wait)));
-        }
-        soonest
-    }
 }
 
 /// A descriptor of nothing, to be given up when there is no other.
@@ -479,17 +428,14 @@ pub(super) fn reserve() -> Option<OwnedFd> {
 }
 
 /// Begins to keep a sandbox that is being made.
-fn keep(folder: &LivingFolder, record: LiveRecord, live: &Live, lock: OwnedFd, door: OwnedFd) -> Result<Kept, Failure> {
+fn keep(folder: &LivingFolder, record: LiveRecord, lock: OwnedFd, door: OwnedFd) -> Result<Kept, Failure> {
     let kept = || -> io::Result<Kept> {
         folder.write(&record)?;
         let disk = Disk::of(&record.plan)?;
-        let (folder, due) = (folder.clone(), Instant::now());
+        let (folder, door, due) = (folder.clone(), sys::put_aside(door), Instant::now());
         Ok(Kept { folder, _lock: lock, door, record, leaves: None, ended: None, disk, due })
     };
-    step("write down who the guest is", kept()).inspect_err(|_| {
-        end(live);
-        sys::wait_for(&live.process);
-    })
+    step("write down who the guest is", kept())
 }
 
 pub(super) fn not_kept() -> Failure {

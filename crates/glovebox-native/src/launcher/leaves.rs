@@ -23,7 +23,7 @@ use crate::{
     cgroup::{Counters, Groups, storage_bytes},
     living::Door,
     plan::Counted,
-    wire,
+    sys, wire,
 };
 
 /// So many leaves are remembered.
@@ -183,7 +183,7 @@ impl Launcher {
         let Some(kept) = live.living.as_mut().filter(|kept| kept.record.leaves) else { return };
         let begun = || -> io::Result<OwnedFd> {
             live.groups.allow_leaves()?;
-            let guest = kept.folder.connect(Door::Leaves)?;
+            let guest = sys::put_aside(kept.folder.connect(Door::Leaves)?);
             rustix::io::ioctl_fionbio(&guest, true)?;
             watch_for(&self.events, &guest, number << KIND_BITS | LEAVES)?;
             Ok(guest)

@@ -8,7 +8,7 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
 };
 
-use super::{Launcher, keeping::Kept, leaves::hand_out};
+use super::{Launcher, keeping::Kept, leaves::hand_out, making::Reporting};
 use crate::{
     cgroup::{Groups, Side, storage_bytes},
     checks::{self, Settings},
@@ -51,9 +51,11 @@ pub(super) struct Live {
 
 /// What is needed until the guest has reported.
 pub(super) struct Pending {
-    pub(super) report: OwnedFd,
+    pub(super) reporting: Reporting,
     pub(super) reply: OwnedFd,
     pub(super) watch: Option<OwnedFd>,
+    /// The range of host ids of a living sandbox, until its guest holds it.
+    pub(super) _range: Option<Range>,
 }
 
 impl Live {

@@ -15,7 +15,7 @@ use crate::{
     idmap::{self, SandboxIds},
     inside::{self, Inside},
     mounts::{self, Mapped, Tree},
-    plan::{Failure, Plan, step},
+    plan::{Failure, GuestReport, Plan, step},
     ranges::Range,
     standing::Standing,
     store,
@@ -23,6 +23,23 @@ use crate::{
     watch::{self, MemoryWatch},
     wire,
 };
+
+/// The connection on which a guest says that it is ready.
+pub(super) struct Reporting {
+    pub(super) report: OwnedFd,
+    /// What the guest was born with. Until it has taken its own descriptors they must stay where they are; its first word, or its
+    /// end, says that they no longer need to.
+    _guest_ends: (OwnedFd, OwnedFd, GuestChannel, Option<OwnedFd>),
+}
+
+impl Reporting {
+    /// Waits for the first word of a guest that is known to have spoken or to have ended.
+    pub(super) fn hear(self) -> io::Result<Option<GuestReport>> {
+        let Reporting { report, _guest_ends: ends } = self;
+        drop(ends);
+        Ok(wire::receive::<GuestReport>(&report)?.map(|(report, _)| report))
+    }
+}
 
 impl Launcher {
     /// The steps on the host's side. The guest's are in `inside`. The fork comes first, so that the slow steps of the
@@ -35,7 +52,7 @@ impl Launcher {
         channel: GuestChannel,
         leaves: Option<OwnedFd>,
         range: Option<&Range>,
-    ) -> Result<(Live, OwnedFd, Option<OwnedFd>), Failure> {
+    ) -> Result<(Live, Reporting, Option<OwnedFd>), Failure> {
         let ids = SandboxIds::new(self.standing, range.map_or(0, |range| range.number), plan);
         let (report, guest_report) = step("make sockets", wire::message_pair())?;
         let (door_sender, doors) = step("make sockets", wire::message_pair())?;
@@ -64,7 +81,6 @@ impl Launcher {
         if !self.skeletons.is_busy() {
             sys::send_elsewhere(pid);
         }
-        drop((guest_report, doors, channel, leaves));
         let (users, user_groups) = ids.maps();
         step("write the id maps", idmap::write_maps(pid, &users, &user_groups))?;
         let (trees, mapped, store) = self.make_trees(plan, &ids, pid)?;
@@ -82,6 +98,7 @@ impl Launcher {
         let pids = plan.pids + u64::from(has_leaves);
         let limits = GroupLimits::new(plan.group_memory(), plan.store_memory(), pids, plan.cpus);
         hand_over(&report, &door_sender, &trees, groups, &limits, has_leaves)?;
+        let reporting = Reporting { report, _guest_ends: (guest_report, doors, channel, leaves) };
         let live = Live {
             id,
             pid,
@@ -102,7 +119,7 @@ impl Launcher {
             destroy: false,
             zygote: None,
         };
-        Ok((live, report, watch))
+        Ok((live, reporting, watch))
     }
 
     /// The range of host ids for a sandbox, where it is one of root. A living one that was there before has files that belong to
@@ -124,13 +141,13 @@ impl Launcher {
         if self.standing != Standing::Root {
             // An ordinary user's launcher could not come back from another network, so the guest makes its own.
             let network = if plan.host_network { 0 } else { libc::CLONE_NEWNET as u64 };
-            return sys::fork_with(namespaces() | network);
+            return sys::fork_with(of_guest() | network);
         }
         if plan.host_network {
-            return sys::fork_charged_to(ids.account(), namespaces());
+            return sys::fork_charged_to(ids.account(), of_guest());
         }
         self.networks.enter()?;
-        let forked = sys::fork_charged_to(ids.account(), namespaces());
+        let forked = sys::fork_charged_to(ids.account(), of_guest());
         match forked {
             Ok(Forked::Child) => {}
             _ => self.networks.leave()?,
@@ -178,8 +195,11 @@ pub(super) fn watch_memory(groups: &Groups, guest: Pid, plan: &Plan) -> Option<M
     }
 }
 
-/// New namespaces of a guest, besides its network. The zygote makes the one for control groups.
-fn namespaces() -> u64 {
-    let all = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
-    all as u64
+/// How a guest is forked: with new namespaces, besides its network; the zygote makes the one for control groups. And with the
+/// descriptors of this process in common until its first step takes those that are its own: a keeper may have thousands, which
+/// would be copied and closed again.
+fn of_guest() -> u64 {
+    let namespaces =
+        libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+    (namespaces | libc::CLONE_FILES) as u64
 }

@@ -24,12 +24,15 @@ pub(crate) enum Forked {
     Parent { pid: Pid, pidfd: OwnedFd },
 }
 
-/// Forks with new namespaces. The caller must be single-threaded: the child goes on in a copy of all memory, in which
+/// Descriptors that are kept for long have at least this number.
+const KEPT_FROM: RawFd = 64;
+
+/// Forks with new namespaces, and with descriptors in common if the flags say so. The caller must be single-threaded: the child goes on in a copy of all memory, in which
 /// a lock that another thread held would stay locked. It is `clone` and not `clone3`, which the filters of containers refuse
 /// even to those who want no namespace, because they cannot look at its arguments.
-pub(crate) fn fork_with(namespaces: u64) -> io::Result<Forked> {
+pub(crate) fn fork_with(flags: u64) -> io::Result<Forked> {
     let mut pidfd: RawFd = -1;
-    let flags = namespaces | (libc::CLONE_PIDFD | libc::SIGCHLD) as u64;
+    let flags = flags | (libc::CLONE_PIDFD | libc::SIGCHLD) as u64;
     // SAFETY: a fork-like clone without a stack of its own. The child continues here with a copy of the single-threaded
     // caller's memory. The kernel writes the descriptor, and nothing else, to the place that is given.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, &raw mut pidfd, 0, 0) };
@@ -46,13 +49,12 @@ pub(crate) fn fork_with(namespaces: u64) -> io::Result<Forked> {
 }
 
 /// Forks as [`fork_with`], in the name of another user: new user namespaces are charged to that one. The caller must be root.
-pub(crate) fn fork_charged_to(user: u32, namespaces: u64) -> io::Result<Forked> {
+pub(crate) fn fork_charged_to(user: u32, flags: u64) -> io::Result<Forked> {
     let capabilities = rustix::thread::capabilities(None)?;
     set_user_ids(user, user, 0)?;
     // Another user has none of them in force, and a host may want to see them before it makes a namespace.
-    let forked = rustix::thread::set_capabilities(None, capabilities)
-        .map_err(io::Error::from)
-        .and_then(|()| fork_with(namespaces));
+    let forked =
+        rustix::thread::set_capabilities(None, capabilities).map_err(io::Error::from).and_then(|()| fork_with(flags));
     if !matches!(forked, Ok(Forked::Child)) {
         set_user_ids(0, 0, 0)?;
     }
@@ -390,18 +392,31 @@ pub(crate) fn keep_only(descriptor: OwnedFd) -> io::Result<OwnedFd> {
     Ok(adopt(number))
 }
 
-/// Closes every descriptor but the standard streams and those in the sorted list.
+/// Closes every descriptor but the standard streams and those in the sorted list. A process that shares its descriptors with
+/// the one it was forked from has its own from here on, and those above the last of the list are not even copied.
 pub(crate) fn close_all_but(keep: &[RawFd]) -> io::Result<()> {
+    let above = keep.last().map_or(3, |last| last + 1).max(3);
+    close_range(above, c_int::MAX, libc::CLOSE_RANGE_UNSHARE as c_int)?;
     let mut from = 3;
-    for &fd in keep.iter().chain([&c_int::MAX]) {
+    for &fd in keep {
         if fd > from {
-            // SAFETY: the descriptors closed here have owners in this process only in values that are never dropped: a
-            // forked process ends by `exit_now` and returns to no frame of the one it was forked from.
-            check(unsafe { libc::syscall(libc::SYS_close_range, from, fd - 1, 0) })?;
+            close_range(from, fd - 1, 0)?;
         }
-        from = fd.saturating_add(1);
+        from = from.max(fd + 1);
     }
     Ok(())
+}
+
+fn close_range(first: RawFd, last: RawFd, flags: c_int) -> io::Result<()> {
+    // SAFETY: the descriptors closed here have owners in this process only in values that are never dropped: a forked
+    // process ends by `exit_now` and returns to no frame of the one it was forked from.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) })
+}
+
+/// Moves a descriptor that is kept for long out of the way of those that a fork hands on, which have lower numbers then.
+pub(crate) fn put_aside(descriptor: OwnedFd) -> OwnedFd {
+    // Where there are not so many, it stays where it is, and the next fork takes longer.
+    rustix::io::fcntl_dupfd_cloexec(&descriptor, KEPT_FROM).unwrap_or(descriptor)
 }
 
 /// Registers a descriptor with the runtime.
@@ -438,5 +453,25 @@ mod tests {
         outlive_parent().expect("the test goes on");
         assert!(there.is_ok(), "{there:?}");
         assert_eq!(gone.map_err(|error| error.raw_os_error()), Err(Some(libc::ESRCH)));
+    }
+
+    #[test]
+    fn a_child_that_shares_descriptors_takes_its_own_and_leaves_those_of_its_parent() {
+        let (mut read, write) = std::io::pipe().unwrap();
+        let aside = put_aside(OwnedFd::from(read.try_clone().unwrap()));
+        assert!(aside.as_raw_fd() >= KEPT_FROM);
+        match fork_with(libc::CLONE_FILES as u64).unwrap() {
+            Forked::Child => {
+                let closed = close_all_but(&[write.as_raw_fd()]).is_ok() && rustix::io::fcntl_getfd(&aside).is_err();
+                let _ = rustix::io::write(&write, if closed { b"closed" } else { b"open" });
+                exit_now(0)
+            }
+            Forked::Parent { pidfd, .. } => wait_for(&pidfd),
+        }
+        drop(write);
+        let mut told = String::new();
+        std::io::Read::read_to_string(&mut read, &mut told).unwrap();
+        assert_eq!(told, "closed");
+        assert!(rustix::io::fcntl_getfd(&aside).is_ok());
     }
 }
