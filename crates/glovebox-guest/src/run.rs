@@ -240,7 +240,10 @@ async fn see_through(
 async fn end_in_time(guest: &Guest, run: &Run, patience: Patience) -> std::convert::Infallible {
     if let Some(timeout) = patience.timeout {
         sleep_unpaused(guest, timeout).await;
-        runs::send_signal(guest, run, libc::SIGTERM, EndReason::TimedOut).await;
+        // One that the host has asked to end is not asked a second time; it may be about to tidy up.
+        if run.reason.get() == EndReason::None {
+            runs::send_signal(guest, run, libc::SIGTERM, EndReason::TimedOut).await;
+        }
         sleep_unpaused(guest, patience.grace).await;
         runs::send_signal(guest, run, libc::SIGKILL, EndReason::TimedOut).await;
     }

@@ -77,9 +77,17 @@ async fn a_keeper_without_descriptors_turns_others_away_and_keeps_its_sandbox(w:
         })
         .collect();
     let (before, began) = (ticks(keeper), Instant::now());
-    for _ in 0..20 {
-        let error = w.engine().open("one").await.err().expect("there is no descriptor for it");
-        assert_eq!(error.code, ErrorCode::TooMany, "{error}");
+    // What the keeper had open for a moment may be free by now; whoever gets in takes it.
+    let (mut refused, mut let_in) = (0, Vec::new());
+    while refused < 20 {
+        match w.engine().open("one").await {
+            Ok(sandbox) => let_in.push(sandbox),
+            Err(error) => {
+                assert_eq!(error.code, ErrorCode::TooMany, "{error}");
+                refused += 1;
+            }
+        }
+        assert!(let_in.len() < 48, "there is no bound");
     }
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(ticks(keeper) - before < 40, "the keeper spins: {} ticks", ticks(keeper) - before);
@@ -92,7 +100,7 @@ async fn a_keeper_without_descriptors_turns_others_away_and_keeps_its_sandbox(w:
     // Whoever speaks with it already goes on.
     assert_eq!(actor.act("one", &Act::Show).expect("an answer"), Ok("ready".to_owned()));
     assert_eq!(actor.act("one", &Act::Exec).expect("an answer"), Ok("first".to_owned()));
-    drop(silent);
+    drop((silent, let_in));
     let deadline = Instant::now() + Duration::from_secs(10);
     let sandbox = loop {
         match w.engine().open("one").await {
@@ -108,9 +116,11 @@ async fn a_keeper_without_descriptors_turns_others_away_and_keeps_its_sandbox(w:
 async fn a_guest_without_descriptors_says_so_and_its_runs_go_on(w: World) {
     let mut actor = Actor::start_with_descriptors(&w.data_dir(), 64).expect("an actor");
     assert_eq!(actor.act("one", &Act::Create).expect("an answer"), Ok("done".to_owned()));
+    // The guest has the limit of who made it. Somebody else, who has none, works with it.
+    let mut other = Actor::start(&w.data_dir()).expect("another actor");
     let mut runs = Vec::new();
     let (code, message) = loop {
-        match actor.act("one", &Act::Detach).expect("an answer") {
+        match other.act("one", &Act::Detach).expect("an answer") {
             Ok(run) => runs.push(run),
             Err(error) => break error,
         }
@@ -119,12 +129,12 @@ async fn a_guest_without_descriptors_says_so_and_its_runs_go_on(w: World) {
     assert_eq!(code, "too_many", "{message}");
     assert!(runs.len() > 5, "{}", runs.len());
     runs.sort();
-    let known = actor.act("one", &Act::Runs).expect("an answer");
+    let known = other.act("one", &Act::Runs).expect("an answer");
     assert_eq!(known, Ok(runs.join(" ")), "others go on");
     let end = Act::Cancel(runs.pop().expect("a run").parse().expect("an id"));
-    assert_eq!(actor.act("one", &end).expect("an answer"), Ok("done".to_owned()));
+    assert_eq!(other.act("one", &end).expect("an answer"), Ok("done".to_owned()));
     let deadline = Instant::now() + Duration::from_secs(10);
-    while let Err((code, message)) = actor.act("one", &Act::Exec).expect("an answer") {
+    while let Err((code, message)) = other.act("one", &Act::Exec).expect("an answer") {
         assert!(code == "too_many" && Instant::now() < deadline, "{code}: {message}");
     }
     assert_eq!(actor.act("one", &Act::Destroy).expect("an answer"), Ok("done".to_owned()));

@@ -30,6 +30,7 @@ cases!["living":
     a_sandbox_that_is_too_old_ends_although_it_is_used needs(living),
     what_is_written_is_held_to_the_disk_limit_and_room_can_be_made needs(living),
     memory_is_held_to_its_limit_run_after_run needs(cgroup_limits),
+    a_run_whose_time_is_over_is_asked_to_end_once_however_long_it_tidies_up needs(living),
     variables_of_the_sandbox_reach_every_run_and_those_of_the_run_win needs(living),
     a_sandbox_that_could_not_be_made_leaves_nothing needs(living),
     what_is_destroyed_is_gone needs(living),
@@ -309,6 +310,17 @@ async fn memory_is_held_to_its_limit_run_after_run(w: World) {
         run(&sandbox, "echo fine").await.expect_out("fine\n").expect_exit(0);
     }
     destroy(&w, id).await;
+}
+
+async fn a_run_whose_time_is_over_is_asked_to_end_once_however_long_it_tidies_up(w: World) {
+    let sandbox = create(&w, NewSandbox::default()).await;
+    let mut asked = request("trap 'echo told' TERM; echo up; while :; do sleep 0.05; done");
+    asked.spec.limits.timeout = Duration::from_millis(500);
+    // The guest, who would end it if nobody else did, waits for a second longer than the host.
+    asked.spec.limits.grace = Duration::from_millis(2500);
+    let result = Finished(sandbox.run(asked).await.unwrap_or_else(|error| panic!("{error}")));
+    result.expect_outcome(&Outcome::TimedOut { limit_ms: 500 }).expect_out("up\ntold\n");
+    destroy(&w, sandbox.id()).await;
 }
 
 async fn variables_of_the_sandbox_reach_every_run_and_those_of_the_run_win(w: World) {
