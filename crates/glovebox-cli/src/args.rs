@@ -13,8 +13,10 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 
-pub(crate) use files::{CpArgs, FilesAct, FilesArgs, ListFilesArgs, ReadArgs, RemoveArgs, WatchArgs};
-pub(crate) use living::{CreateArgs, DestroyArgs, ExecArgs, ListSandboxesArgs, RunArg, SandboxArg, TopArgs, UsageArgs};
+pub(crate) use files::{CpArgs, FileArg, FilesAct, FilesArgs, ListFilesArgs, ReadArgs, RemoveArgs, WatchArgs};
+pub(crate) use living::{
+    CreateArgs, DestroyArgs, ExecArgs, ListSandboxesArgs, RunArg, SandboxArg, SandboxesArg, TopArgs, UsageArgs,
+};
 pub(crate) use runs::{ListArgs, LogsArgs, RunsArgs, RunsVerb, ShowArgs};
 pub(crate) use shared::{CommandArgs, SandboxArgs};
 pub(crate) use storage::{
@@ -66,6 +68,14 @@ Examples:
 
 Flags stand before the program; what follows FILE or -- belongs to it. Exit codes are
 those of glovebox run.";
+
+const DESTROY_EXAMPLES: &str = "\
+Examples:
+  glovebox destroy box
+  glovebox destroy --all                    every sandbox there is; asks first
+  glovebox destroy --all --label team=red --yes
+
+One that cannot be destroyed does not keep the others.";
 
 const USAGE_EXAMPLES: &str = "\
 Examples:
@@ -194,20 +204,18 @@ pub(crate) enum Verb {
     /// larger plots and what each of its runs uses; ? lists the keys. Looking is not use: the idle time of sandboxes goes on.
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
-    /// End all processes of a sandbox and keep its files
-    Stop(SandboxArg),
-    /// Start a stopped sandbox again, with its files
-    Start(SandboxArg),
-    /// Freeze all processes of a sandbox
-    Pause(SandboxArg),
-    /// Let the processes of a paused sandbox go on
-    Resume(SandboxArg),
-    /// End all processes of a sandbox and clean its working directory, outputs and home
-    Reset(SandboxArg),
+    /// End all processes of sandboxes and keep their files
+    Stop(SandboxesArg),
+    /// Start stopped sandboxes again, with their files
+    Start(SandboxesArg),
+    /// Freeze all processes of sandboxes
+    Pause(SandboxesArg),
+    /// Let the processes of paused sandboxes go on
+    Resume(SandboxesArg),
+    /// End all processes of sandboxes and clean their working directories, outputs and homes
+    Reset(SandboxesArg),
     /// End sandboxes and remove all that is left of them
-    #[command(
-        after_help = "Examples:\n  glovebox destroy box\n  glovebox destroy $(glovebox list --ids)        every sandbox there is"
-    )]
+    #[command(after_help = DESTROY_EXAMPLES, override_usage = "glovebox destroy ID...\n       glovebox destroy --all [--label K=V]... [--yes]")]
     Destroy(DestroyArgs),
     /// Copy files and folders between this machine and sandboxes
     ///

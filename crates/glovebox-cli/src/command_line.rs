@@ -2,17 +2,14 @@
 
 use std::ffi::{OsStr, OsString};
 
-use clap::{
-    ArgMatches, FromArgMatches,
-    error::{ContextKind, ContextValue, ErrorKind},
-};
-use glovebox_core::{Error, ErrorCode, Result};
+use clap::{ArgMatches, FromArgMatches, error::ErrorKind};
+use glovebox_core::Result;
 
 use crate::{
     args::{self, Cli},
     config::{Config, Places},
     flags::Flags,
-    later,
+    slips::usage,
 };
 
 /// What the caller asked for.
@@ -106,74 +103,11 @@ fn help_or_error(error: clap::Error) -> Result<Parsed> {
     }
 }
 
-/// clap's words as one of our errors: the first paragraph is the message, its tips are the hint.
-fn usage(error: &clap::Error) -> Error {
-    if let Some(error) = comes_later(error).or_else(|| no_verb(error)).or_else(|| wrong_switch(error)) {
-        return error;
-    }
-    let code = match error.kind() {
-        ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::InvalidUtf8 => ErrorCode::InvalidValue,
-        _ => ErrorCode::Usage,
-    };
-    let text = error.render().to_string();
-    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut paragraphs = text.split("\n\n");
-    let message = one_line(paragraphs.next().unwrap_or_default().trim_start_matches("error: "));
-    // What follows `--` is the command here, so clap's advice to put a flag behind it would run the flag.
-    let tips: Vec<&str> = text
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("tip: "))
-        .filter(|tip| !tip.starts_with("to pass "))
-        .collect();
-    let hint = if tips.is_empty() { "see glovebox --help".to_owned() } else { tips.join("; ") };
-    Error::new(code, message).hint(hint)
-}
-
-/// The error for a verb or a flag that is promised but not there yet. clap would guess what else may be meant.
-fn comes_later(error: &clap::Error) -> Option<Error> {
-    let (what, hint) = match error.kind() {
-        ErrorKind::InvalidSubcommand => {
-            let verb = context(error, ContextKind::InvalidSubcommand).filter(|verb| later::has_verb(verb))?;
-            (format!("glovebox {verb}"), "see glovebox --help for what there is")
-        }
-        ErrorKind::UnknownArgument => {
-            let word = context(error, ContextKind::InvalidArg)?;
-            let flag = word.split('=').next().unwrap_or(word);
-            flag.strip_prefix("--").filter(|name| later::has_flag(name))?;
-            (flag.to_owned(), "see glovebox run --help for the flags that there are")
-        }
-        _ => return None,
-    };
-    Some(Error::new(ErrorCode::Usage, format!("{what} comes with a later version")).hint(hint))
-}
-
-/// The error for a file where a verb belongs, the commonest first slip.
-fn no_verb(error: &clap::Error) -> Option<Error> {
-    let word = context(error, ContextKind::InvalidSubcommand).filter(|word| std::path::Path::new(word).is_file())?;
-    let message = format!("{word:?} is no verb of glovebox");
-    Some(Error::new(ErrorCode::Usage, message).hint(format!("to run the file: glovebox run {word}")))
-}
-
-/// The error for a switch whose variable holds neither yes nor no. A switch on the command line has no value.
-fn wrong_switch(error: &clap::Error) -> Option<Error> {
-    let flag = context(error, ContextKind::InvalidArg).filter(|_| error.kind() == ErrorKind::ValueValidation)?;
-    let value = context(error, ContextKind::InvalidValue)?;
-    let forms = args::parse_switch(value).err()?;
-    let hint = format!("the value comes from the variable {}", args::variable(flag.trim_start_matches("--")));
-    Some(Error::new(ErrorCode::InvalidValue, format!("invalid value {value:?} for {flag}: {forms}")).hint(hint))
-}
-
-fn context(error: &clap::Error, kind: ContextKind) -> Option<&str> {
-    match error.get(kind) {
-        Some(ContextValue::String(text)) => Some(text),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::args::Verb;
+    use glovebox_core::ErrorCode;
 
     fn parse_words(words: &[&str]) -> Result<CommandLine> {
         let args = std::iter::once("glovebox").chain(words.iter().copied()).map(OsString::from).collect();

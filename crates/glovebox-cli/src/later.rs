@@ -21,17 +21,43 @@ const VERBS: [&str; 17] = [
     "bench",
 ];
 
-/// Flags of later versions, without their dashes.
-const FLAGS: [&str; 7] = ["allow", "check", "mode", "runtime", "server", "task", "template"];
+/// Verbs of later versions below `runs`.
+const VERBS_OF_RUNS: [&str; 4] = ["diff", "export", "prune", "verify"];
 
-/// Whether a later version has this verb.
-pub(crate) fn has_verb(name: &str) -> bool {
-    VERBS.contains(&name)
+/// Flags of later versions, without their dashes.
+const FLAGS: [&str; 8] = ["allow", "check", "mode", "runtime", "server", "session", "task", "template"];
+
+/// What does nearly the same until then.
+const UNTIL_THEN: [(&str, &str); 4] = [
+    ("shell", "glovebox exec -t ID -- bash, or glovebox run -t -- bash, gives a terminal inside"),
+    ("prune", "glovebox gc removes what dead processes left; records of runs stay"),
+    ("test", "glovebox run --workspace . -- COMMAND runs tests in this folder"),
+    ("build", "glovebox run --workspace . -- COMMAND builds in this folder"),
+];
+
+/// Whether a later version has this verb, below the verbs `below`.
+pub(crate) fn has_verb(below: &str, name: &str) -> bool {
+    match below {
+        "" => VERBS.contains(&name),
+        "runs" => VERBS_OF_RUNS.contains(&name),
+        _ => false,
+    }
+}
+
+/// What does nearly the same as a verb of a later version.
+pub(crate) fn until_then(verb: &str) -> Option<&'static str> {
+    UNTIL_THEN.iter().find(|(name, _)| *name == verb).map(|(_, hint)| *hint)
 }
 
 /// Whether a later version has this flag.
 pub(crate) fn has_flag(name: &str) -> bool {
     FLAGS.contains(&name)
+}
+
+/// All that is said of what does nearly the same.
+#[cfg(test)]
+pub(crate) fn hints() -> impl Iterator<Item = &'static str> {
+    UNTIL_THEN.iter().map(|(_, hint)| *hint)
 }
 
 #[cfg(test)]
@@ -42,7 +68,8 @@ mod tests {
     fn nothing_that_is_there_is_said_to_come_later() {
         let command = crate::args::command();
         for verb in command.get_subcommands() {
-            assert!(!has_verb(verb.get_name()), "{}", verb.get_name());
+            assert!(!has_verb("", verb.get_name()), "{}", verb.get_name());
+            verb.get_subcommands().for_each(|below| assert!(!has_verb(verb.get_name(), below.get_name())));
         }
         let all = std::iter::once(&command).chain(command.get_subcommands()).flat_map(clap::Command::get_arguments);
         for flag in all.filter_map(clap::Arg::get_long) {

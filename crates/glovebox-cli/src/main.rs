@@ -22,6 +22,7 @@ mod report;
 mod request;
 mod review;
 mod signals;
+mod slips;
 mod stdio;
 mod table;
 mod terminal;
@@ -39,6 +40,7 @@ use glovebox_core::{Error, ErrorCode, Result};
 use glovebox_native::NativeBackend;
 
 use command_line::{CommandLine, Parsed};
+use verbs::states::Act;
 
 /// musl's allocator asks the kernel for nearly every page on its own, which costs a short run a tenth of its time.
 #[cfg(target_env = "musl")]
@@ -108,24 +110,14 @@ fn dispatch(line: CommandLine, backend: Option<Result<NativeBackend>>) -> Result
         Some(args::Verb::Cancel(args)) => verbs::attach::cancel(&cli.globals, &args, &flags),
         Some(args::Verb::Usage(args)) => verbs::usage::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Top(args)) => verbs::top::execute(&cli.globals, &args, &flags, backend),
-        Some(args::Verb::Stop(args)) => {
-            verbs::living::act(verbs::living::Act::Stop, &cli.globals, &args, &flags, backend)
-        }
-        Some(args::Verb::Start(args)) => {
-            verbs::living::act(verbs::living::Act::Start, &cli.globals, &args, &flags, backend)
-        }
-        Some(args::Verb::Pause(args)) => {
-            verbs::living::act(verbs::living::Act::Pause, &cli.globals, &args, &flags, backend)
-        }
-        Some(args::Verb::Resume(args)) => {
-            verbs::living::act(verbs::living::Act::Resume, &cli.globals, &args, &flags, backend)
-        }
-        Some(args::Verb::Reset(args)) => {
-            verbs::living::act(verbs::living::Act::Reset, &cli.globals, &args, &flags, backend)
-        }
+        Some(args::Verb::Stop(args)) => verbs::states::act(Act::Stop, &cli.globals, &args, &flags, backend),
+        Some(args::Verb::Start(args)) => verbs::states::act(Act::Start, &cli.globals, &args, &flags, backend),
+        Some(args::Verb::Pause(args)) => verbs::states::act(Act::Pause, &cli.globals, &args, &flags, backend),
+        Some(args::Verb::Resume(args)) => verbs::states::act(Act::Resume, &cli.globals, &args, &flags, backend),
+        Some(args::Verb::Reset(args)) => verbs::states::act(Act::Reset, &cli.globals, &args, &flags, backend),
         Some(args::Verb::Cp(args)) => verbs::cp::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Files(args)) => verbs::files::execute(&cli.globals, &args, &flags),
-        Some(args::Verb::Destroy(args)) => verbs::living::destroy(&cli.globals, &args, &flags, backend),
+        Some(args::Verb::Destroy(args)) => verbs::states::destroy(&cli.globals, &args, &flags, backend),
         Some(args::Verb::Volumes(args)) => verbs::volumes::execute(&cli.globals, &args, &flags, backend),
         Some(args::Verb::Projects(args)) => verbs::projects::execute(&cli.globals, &args, &flags, backend),
         Some(args::Verb::Runs(args)) => verbs::runs::execute(&cli.globals, &args, &flags),

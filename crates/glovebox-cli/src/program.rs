@@ -33,14 +33,25 @@ pub(crate) struct Program {
     pub(crate) left_behind: Option<PathBuf>,
 }
 
+/// What was typed of the program.
+#[derive(Debug)]
+pub(crate) struct Typed<'a> {
+    /// How the verb was called, for hints: `glovebox run`, or `glovebox exec box`.
+    pub(crate) call: String,
+    /// FILE and what follows it.
+    pub(crate) program: &'a [OsString],
+    /// What follows `--`.
+    pub(crate) after_dashes: Option<Vec<OsString>>,
+}
+
 /// Finds out what to run.
 pub(crate) fn find(
-    program: &[OsString],
+    typed: Typed<'_>,
     args: &CommandArgs,
-    after_dashes: Option<Vec<OsString>>,
     spec: &SandboxSpec,
     toolchains: &Toolchains,
 ) -> Result<Program> {
+    let Typed { call, program, after_dashes } = typed;
     let mut words = texts(program)?.into_iter();
     if let Some(code) = &args.code {
         let rest = words.chain(texts(&after_dashes.unwrap_or_default())?).collect();
@@ -53,13 +64,31 @@ pub(crate) fn find(
                 rest.push("--".to_owned());
                 rest.extend(texts(&after_dashes)?);
             }
-            file_program(Path::new(&file), rest, args, spec, toolchains)
+            file_program(Path::new(&file), rest, args, spec, toolchains).map_err(|e| explain_no_file(e, &call, program))
         }
         (None, Some(command)) if !command.is_empty() => command_program(texts(&command)?, args.language.as_deref()),
         (None, _) => {
-            let hint = "glovebox run FILE, glovebox run -l python -c CODE or glovebox run -- COMMAND";
+            let hint = format!("{call} -- COMMAND, {call} FILE or {call} -l python -c CODE");
             Err(Error::new(ErrorCode::Usage, "there is nothing to run").hint(hint))
         }
+    }
+}
+
+/// Adds what was probably meant to the error for a FILE that is not there: a command, or a file inside.
+fn explain_no_file(error: Error, call: &str, program: &[OsString]) -> Error {
+    let words: Vec<&str> = program.iter().filter_map(|word| word.to_str()).collect();
+    let Some(file) = words.first().filter(|_| error.code == ErrorCode::FileNotFound && error.hint.is_none()) else {
+        return error;
+    };
+    if file.contains(":/") {
+        return error.hint(format!("--mount {file} shows a file or folder of this machine inside; -v is --verbose"));
+    }
+    if !file.contains(['.', '/']) {
+        return error.hint(format!("to run a command: {call} -- {}", words.join(" ")));
+    }
+    match call.starts_with("glovebox exec") {
+        true => error.hint(format!("FILE is one of this machine; for one in the sandbox: {call} -- PROGRAM {file}")),
+        false => error,
     }
 }
 
@@ -231,10 +260,11 @@ fn read_shebang(path: &Path) -> Result<Option<Shebang>> {
     Ok(Shebang::parse(&beginning))
 }
 
-fn by_name(name: &str) -> Result<&'static Language> {
+/// The language of a name.
+pub(crate) fn by_name(name: &str) -> Result<&'static Language> {
     Language::by_name(name).ok_or_else(|| {
         Error::new(ErrorCode::UnknownLanguage, format!("{name:?} is not a language that is known here"))
-            .hint(format!("languages: {}; any other program runs with: glovebox run -- COMMAND", Language::names()))
+            .hint(format!("languages: {}; any other program is a command, which follows --", Language::names()))
     })
 }
 

@@ -68,8 +68,15 @@ pub(crate) fn document(document: &impl Serialize) -> Result<()> {
 
 /// An error as the contract writes it.
 #[derive(Serialize)]
-struct ErrorDocument<'a> {
+pub(crate) struct ErrorDocument<'a> {
     error: ErrorBody<'a>,
+}
+
+impl<'a> ErrorDocument<'a> {
+    pub(crate) fn of(error: &'a Error) -> Self {
+        let (message, hint) = (&error.message, error.hint.as_deref());
+        ErrorDocument { error: ErrorBody { code: error.code.as_str(), message, hint } }
+    }
 }
 
 #[derive(Serialize)]
@@ -82,11 +89,8 @@ struct ErrorBody<'a> {
 /// Reports an error in the way that the caller asked for, and returns the exit code.
 pub(crate) fn error(error: &Error, as_json: bool) -> u8 {
     if as_json {
-        let told = ErrorDocument {
-            error: ErrorBody { code: error.code.as_str(), message: &error.message, hint: error.hint.as_deref() },
-        };
         // Nothing is left to try when standard output is gone.
-        let _ = document(&told);
+        let _ = document(&ErrorDocument::of(error));
     } else {
         say(&format!("error: {} [{}]", error.message, error.code));
         if let Some(hint) = &error.hint {

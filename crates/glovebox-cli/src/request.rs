@@ -12,7 +12,8 @@ use crate::{
     args::{CommandArgs, Globals, RunArgs, SandboxArgs},
     environment, files,
     flags::{Flags, Origin},
-    program, stdio, terminal,
+    program::{self, Typed},
+    stdio, terminal,
 };
 
 /// A run that is ready to start, and what is needed to speak about it afterwards.
@@ -35,20 +36,21 @@ pub(crate) fn plan(
 ) -> Result<Plan> {
     let spec = sandbox_spec(&args.sandbox, flags)?;
     let toolchains = files::toolchains(&args.sandbox, flags)?;
-    command_plan(globals, (&args.program, after_dashes), &args.command, flags, (spec, toolchains))
+    let typed = Typed { call: "glovebox run".to_owned(), program: &args.program, after_dashes };
+    command_plan(globals, typed, &args.command, flags, (spec, toolchains))
 }
 
 /// Checks the flags of a command that runs in a sandbox of this spec.
 pub(crate) fn command_plan(
     globals: &Globals,
-    (program, after_dashes): (&[OsString], Option<Vec<OsString>>),
+    typed: Typed<'_>,
     args: &CommandArgs,
     flags: &Flags,
     (mut spec, toolchains): (SandboxSpec, Toolchains),
 ) -> Result<Plan> {
     check_combinations(globals, args)?;
     limit_run(&mut spec.limits, args, flags)?;
-    let program = program::find(program, args, after_dashes, &spec, &toolchains)?;
+    let program = program::find(typed, args, &spec, &toolchains)?;
     let mut command = Command::argv(program.argv)?;
     for (name, value) in &program.env {
         command = command.env(name, value)?;

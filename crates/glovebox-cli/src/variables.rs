@@ -2,10 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{args, later, report};
-
-/// How alike two names must be for one to be offered in place of the other, from 0 to 1.
-const ALIKE: f64 = 0.8;
+use crate::{args, later, report, slips};
 
 /// Says which variables named `GLOVEBOX_…` are not known. A misspelt limit that is silently not in force is worse than
 /// a line too many.
@@ -37,12 +34,10 @@ fn advice(name: &str, known: &BTreeSet<String>) -> String {
         return format!("--{flag} comes with a later version");
     }
     // The beginning is the same in all names and says nothing about how alike they are.
-    let likeness =
-        |other: &str| strsim::jaro_winkler(&flag, &other["GLOVEBOX_".len()..].to_ascii_lowercase().replace('_', "-"));
-    let nearest = known.iter().map(|other| (likeness(other), other)).max_by(|a, b| a.0.total_cmp(&b.0));
-    match nearest {
-        Some((likeness, other)) if likeness >= ALIKE => format!("did you mean {other}?"),
-        _ => "no flag has this name".to_owned(),
+    let flags = known.iter().map(|other| other["GLOVEBOX_".len()..].to_ascii_lowercase().replace('_', "-"));
+    match slips::nearest(&flag, flags) {
+        Some(other) => format!("did you mean {}?", args::variable(&other)),
+        None => "no flag has this name".to_owned(),
     }
 }
 

@@ -20,7 +20,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 pub(crate) use errors::paused;
-use errors::{gone, stopping, too_old};
+use errors::{gone, stopped, stopping, too_old};
 
 use crate::{
     Engine, Sandbox, Toolchains,
@@ -143,6 +143,7 @@ impl Engine {
         match self.backend().state(record.sandbox).await? {
             SandboxState::Paused => Err(paused(record.sandbox, text)),
             SandboxState::Stopping => Err(stopping(&record)),
+            SandboxState::Stopped => Err(self.cannot_be_reached(&record, text)),
             SandboxState::Creating => {
                 Err(Error::new(ErrorCode::WrongState, format!("the sandbox {} is being started", record.sandbox)))
             }
@@ -271,7 +272,7 @@ impl Engine {
     /// Freezes all processes of a sandbox, and gives back memory that they do not need for that. The time of its runs stands
     /// still, and so does its idle time; its maximum age does not.
     pub async fn pause(&self, text: &str) -> Result<Paused> {
-        let (record, _hold) = self.take(text).await?;
+        let (record, _hold) = self.take_started(text).await?;
         let sandbox = self.open_record(record).await?;
         // The guest goes first: what it has begun to start would be frozen halfway.
         sandbox.tell_paused(path::PAUSE).await?;
@@ -287,7 +288,7 @@ impl Engine {
 
     /// Lets the processes of a paused sandbox go on.
     pub async fn resume(&self, text: &str) -> Result<SandboxId> {
-        let (record, _hold) = self.take(text).await?;
+        let (record, _hold) = self.take_started(text).await?;
         let sandbox = self.open_record(record).await?;
         self.backend().resume(sandbox.id()).await?;
         sandbox.tell_paused(path::RESUME).await?;
@@ -383,6 +384,21 @@ impl Engine {
         self.check_backend(&record)?;
         self.check_not_ended(&record)?;
         Ok((Arc::new(record), hold))
+    }
+
+    /// The same for what a stopped sandbox cannot do.
+    async fn take_started(&self, text: &str) -> Result<(Arc<SandboxRecord>, Hold)> {
+        let (record, hold) = self.take(text).await?;
+        match self.backend().state(record.sandbox).await? {
+            SandboxState::Stopped => Err(self.cannot_be_reached(&record, text)),
+            _ => Ok((record, hold)),
+        }
+    }
+
+    /// Why a sandbox without processes cannot be worked with. `text` is what the caller calls it.
+    fn cannot_be_reached(&self, record: &SandboxRecord, text: &str) -> Error {
+        let known = self.check_backend(record).and_then(|()| self.check_not_ended(record));
+        known.err().unwrap_or_else(|| stopped(record.sandbox, text))
     }
 
     /// An error for a sandbox whose time is over, before anything of it is touched: its keeper would end it at once, and its files

@@ -21,6 +21,9 @@ use rustix::{
 };
 use serde::Deserialize;
 
+/// So many sandboxes are named when an id stands for several.
+const NAMED: usize = 5;
+
 /// Looks at and changes the sandboxes of one data folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Registry {
@@ -190,14 +193,17 @@ impl Registry {
         }
         let wanted = text.strip_prefix("sb_").unwrap_or(text).to_ascii_uppercase();
         let fits = |id: &SandboxId| id.to_string()[3..].starts_with(&wanted) && !wanted.is_empty();
-        let mut found = self.ids()?.into_iter().filter(fits);
-        match (found.next(), found.next()) {
-            (Some(id), None) => Ok(id),
-            (Some(_), Some(_)) => {
-                Err(Error::new(ErrorCode::AmbiguousId, format!("{text} stands for several sandboxes"))
-                    .hint("give more of the id"))
+        let found: Vec<SandboxId> = self.ids()?.into_iter().filter(fits).collect();
+        match &found[..] {
+            [] => Err(not_found(text)),
+            [id] => Ok(*id),
+            several => {
+                // The newest are the likeliest.
+                let named: Vec<String> = several.iter().rev().take(NAMED).map(ToString::to_string).collect();
+                let more = if several.len() > NAMED { " and others" } else { "" };
+                Err(Error::new(ErrorCode::AmbiguousId, format!("the id {text:?} stands for several sandboxes"))
+                    .hint(format!("write more of it: {}{more}", named.join(", "))))
             }
-            (None, _) => Err(not_found(text)),
         }
     }
 
@@ -306,8 +312,16 @@ fn make_folder(path: &Path) -> io::Result<()> {
 }
 
 fn not_found(text: &str) -> Error {
-    Error::new(ErrorCode::SandboxNotFound, format!("there is no sandbox {text}"))
-        .hint("glovebox list shows the sandboxes there are")
+    if text.starts_with("run_") {
+        let message = format!("{text} is the id of a run, and a sandbox is needed");
+        return Error::new(ErrorCode::SandboxNotFound, message)
+            .hint(format!("glovebox runs show {text} shows the run and its sandbox"));
+    }
+    let hint = match text.contains(':') {
+        true => "ID:PATH is how glovebox cp names a file; elsewhere ID and PATH stand apart",
+        false => "glovebox list shows the sandboxes there are",
+    };
+    Error::new(ErrorCode::SandboxNotFound, format!("there is no sandbox {text}")).hint(hint)
 }
 
 fn failed(error: io::Error) -> Error {

@@ -366,6 +366,11 @@ impl Filter {
 }
 
 fn not_found(text: &str) -> Error {
+    if text.starts_with("sb_") {
+        let message = format!("{text} is the id of a sandbox, and a run is needed");
+        return Error::new(ErrorCode::RunNotFound, message)
+            .hint(format!("glovebox runs list --sandbox {text} shows its runs"));
+    }
     let message = format!("there is no run {text:?} in the ledger");
     Error::new(ErrorCode::RunNotFound, message).hint("glovebox runs list shows the runs that are there")
 }

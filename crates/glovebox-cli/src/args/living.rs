@@ -92,12 +92,29 @@ pub(crate) struct SandboxArg {
     pub(crate) id: String,
 }
 
+/// Several sandboxes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SandboxesArg {
+    /// The sandboxes: ids, beginnings of ids, or names
+    #[arg(value_name = "ID", num_args = 1.., required = true)]
+    pub(crate) ids: Vec<String>,
+}
+
 /// Flags of `destroy`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DestroyArgs {
     /// The sandboxes: ids, beginnings of ids, or names
-    #[arg(value_name = "ID", num_args = 1.., required = true)]
+    #[arg(value_name = "ID")]
     pub(crate) ids: Vec<String>,
+    /// Every sandbox that glovebox list shows; at a terminal it asks first. Counts only on the command line
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// With --all: only sandboxes with this label (may be given several times; all must be there)
+    #[arg(long, value_name = "K=V")]
+    pub(crate) label: Vec<String>,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
 }
 
 /// Flags of `usage`.

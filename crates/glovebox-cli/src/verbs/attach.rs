@@ -57,7 +57,15 @@ fn engine(globals: &Globals, flags: &Flags) -> Result<(Engine, Ledger)> {
 async fn find(engine: &Engine, ledger: &Ledger, text: &str) -> Result<Named> {
     let run = match text.parse::<RunId>() {
         Ok(run) => run,
-        Err(_) => ledger.find(text).await?,
+        Err(_) => match ledger.find(text).await {
+            Ok(run) => run,
+            Err(error) if error.code == ErrorCode::RunNotFound && engine.status(text).await.is_ok() => {
+                let message = format!("{text} is a sandbox, and a run is needed");
+                let hint = format!("glovebox runs list --sandbox {text} shows its runs");
+                return Err(Error::new(ErrorCode::RunNotFound, message).hint(hint));
+            }
+            Err(error) => return Err(error),
+        },
     };
     let recorded = match ledger.document(run).await {
         Ok(document) => Some(serde_json::from_str::<Value>(&document).map_err(|error| damaged(run, error))?),

@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use glovebox_core::{Error, ErrorCode, FilePath, Result};
-use glovebox_engine::{Content, EntryKind, Files, FollowLinks, Parents, Range, Sandbox, WriteOptions};
+use glovebox_engine::{Content, Engine, EntryKind, Files, FollowLinks, Parents, Range, Sandbox, WriteOptions};
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -49,8 +49,9 @@ pub(crate) fn execute(globals: &Globals, args: &CpArgs, flags: &Flags) -> Result
             }
             (Place::Inside { id, .. }, _) => out(&engine.open(id).await?.files(), &from, &to).await,
             (_, Place::Inside { id, .. }) => into(&engine.open(id).await?.files(), &from, &to).await,
-            _ => Err(Error::new(ErrorCode::Usage, "neither path is in a sandbox")
-                .hint("a path in a sandbox is written ID:PATH, as in box:outputs/report.pdf")),
+            _ => {
+                Err(Error::new(ErrorCode::Usage, "neither path is in a sandbox").hint(with_colon(&engine, args).await))
+            }
         }
     })?;
     if globals.json && !matches!(to, Place::Standard) {
@@ -58,6 +59,22 @@ pub(crate) fn execute(globals: &Globals, args: &CpArgs, flags: &Flags) -> Result
         report::document(&json!({ "from": shown(&args.source), "to": shown(&args.target), "bytes": bytes }))?;
     }
     Ok(0)
+}
+
+/// How a path in a sandbox is written, by the example of what was typed where a sandbox has that name.
+async fn with_colon(engine: &Engine, args: &CpArgs) -> String {
+    let is_sandbox = async |typed: &OsStr| match typed.to_str() {
+        Some(text) => engine.status(text).await.is_ok(),
+        None => false,
+    };
+    let (source, target) = (args.source.to_string_lossy(), args.target.to_string_lossy());
+    if is_sandbox(&args.target).await {
+        return format!("glovebox cp {source} {target}: copies into its working directory");
+    }
+    if is_sandbox(&args.source).await {
+        return format!("glovebox cp {source}:PATH {target} copies out of it");
+    }
+    "a path in a sandbox is written ID:PATH, as in box:outputs/report.pdf".to_owned()
 }
 
 /// Reads one end of a copy as it was typed.

@@ -45,7 +45,7 @@ fn plan(args: &CreateArgs, flags: &Flags) -> Result<NewSandbox> {
     // A command is what variables are checked for.
     let command = environment::add_plain(Command::argv(["-"])?, &args.env_file, &args.env, flags)?;
     Ok(NewSandbox {
-        name: args.name.as_deref().map(|name| flags.check("name", name, SandboxName::parse)).transpose()?,
+        name: args.name.as_deref().map(|name| checked_name(name, flags)).transpose()?,
         labels: Label::collect(&request::labels(&args.label, flags)?),
         env: command.env.into_iter().map(|(name, value)| (name.as_str().to_owned(), value)).collect(),
         spec: request::sandbox_spec(&args.sandbox, flags)?,
@@ -54,6 +54,16 @@ fn plan(args: &CreateArgs, flags: &Flags) -> Result<NewSandbox> {
             idle: flags.check("idle-timeout", &args.idle_timeout, parse_time_or_never)?,
             max_age: flags.check("max-age", &args.max_age, parse_time_or_never)?,
         },
+    })
+}
+
+/// A name. The error for one that cannot be offers the nearest that can.
+fn checked_name(text: &str, flags: &Flags) -> Result<SandboxName> {
+    flags.check("name", text, SandboxName::parse).map_err(|error| {
+        let dashed = text.trim().replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
+        let near = dashed.trim_matches(['-', '.']);
+        let usable = SandboxName::parse(near).is_ok() && error.hint.is_none();
+        if usable { error.hint(format!("--name {near}")) } else { error }
     })
 }
 

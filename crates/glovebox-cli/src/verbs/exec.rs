@@ -14,6 +14,7 @@ use super::{
 use crate::{
     args::{ExecArgs, Globals},
     flags::Flags,
+    program::{self, Typed},
     report,
     request::{self, Plan},
 };
@@ -27,6 +28,10 @@ pub(crate) fn execute(
     if args.detach && !attach::is_follower() {
         return attach::detach(globals);
     }
+    // Before the sandbox is looked for: of `exec -l box ls` the language is wrong, and not the sandbox.
+    if let Some(language) = args.command.language.as_deref().filter(|_| after_dashes.is_none()) {
+        program::by_name(language)?;
+    }
     let mut engine = living::engine(globals, flags)?;
     if !args.command.no_record {
         engine = engine.with_ledger(Ledger::for_one_run(data_dir(globals)));
@@ -35,9 +40,9 @@ pub(crate) fn execute(
     let (engine, runtime) = (ManuallyDrop::new(engine), ManuallyDrop::new(runtime()?));
     let sandbox = ManuallyDrop::new(runtime.block_on(engine.open(&args.id))?);
     let spec = sandbox.record().map(|record| record.spec.clone()).unwrap_or_default();
-    let program = (args.program.as_slice(), after_dashes);
+    let typed = Typed { call: format!("glovebox exec {}", args.id), program: &args.program, after_dashes };
     let Plan { request, language, .. } =
-        request::command_plan(globals, program, &args.command, flags, (spec.clone(), Toolchains::default()))?;
+        request::command_plan(globals, typed, &args.command, flags, (spec.clone(), Toolchains::default()))?;
     let (argv, with_terminal) = (request.command.argv.clone(), request.terminal.is_some());
     if args.detach {
         let following = async { attach::follow_detached(sandbox.start(request).await?).await };

@@ -1,10 +1,11 @@
 //! `glovebox files`: the files of a sandbox, one by one.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs::File,
     io::{self, BufWriter, Write, stdout},
     os::{fd::AsFd, unix::ffi::OsStrExt},
+    path::Path,
 };
 
 use base64::Engine as _;
@@ -15,9 +16,9 @@ use glovebox_engine::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{living, runtime};
+use super::{living, runtime, several::each};
 use crate::{
-    args::{FilesAct, FilesArgs, Globals, ListFilesArgs, ReadArgs, RemoveArgs, WatchArgs},
+    args::{FileArg, FilesAct, FilesArgs, Globals, ListFilesArgs, ReadArgs, RemoveArgs, WatchArgs},
     files::working_dir,
     flags::Flags,
     report, stdio,
@@ -42,22 +43,22 @@ pub(crate) fn execute(globals: &Globals, args: &FilesArgs, flags: &Flags) -> Res
     runtime()?.block_on(async {
         let sandbox = engine.open(id).await?;
         act(globals, &args.act, flags, &sandbox).await
-    })?;
-    Ok(0)
+    })
 }
 
-async fn act(globals: &Globals, act: &FilesAct, flags: &Flags, sandbox: &Sandbox) -> Result<()> {
+async fn act(globals: &Globals, act: &FilesAct, flags: &Flags, sandbox: &Sandbox) -> Result<u8> {
     let files = sandbox.files();
-    match act {
+    let done = match act {
         FilesAct::List(args) => list(globals, args, flags, &files).await,
         FilesAct::Read(args) => read(args, flags, &files).await,
         FilesAct::Watch(args) => watch(globals, args, &files).await,
-        FilesAct::Remove(args) => remove(globals, args, &files).await,
+        FilesAct::Remove(args) => return remove(globals, args, &files).await,
         FilesAct::Write(args) => {
             let path = inside(&args.file.path)?;
             let mode = args.mode.as_deref().map(|text| flags.check("mode", text, parse_mode)).transpose()?;
             let options = WriteOptions { mode, sync: args.sync };
-            let bytes = files.write(&path, options, stdio::content()?).await?;
+            let written = files.write(&path, options, stdio::content()?).await;
+            let bytes = written.map_err(|error| explain_no_folder(error, &args.file))?;
             done(globals, with_path(&path, [("bytes", json!(bytes))]))
         }
         FilesAct::Stat(args) => {
@@ -72,7 +73,11 @@ async fn act(globals: &Globals, act: &FilesAct, flags: &Flags, sandbox: &Sandbox
             let path = inside(&args.file.path)?;
             let mode = flags.check("mode", &args.mode, parse_mode)?;
             let parents = if args.parents { Parents::Make } else { Parents::Require };
-            files.make_folder(&path, mode, parents).await?;
+            files.make_folder(&path, mode, parents).await.map_err(|error| match error.code {
+                ErrorCode::FileNotFound => error.hint("-p makes the folders on the way, too"),
+                ErrorCode::FileExists => error.hint("-p is fine with a folder that is there"),
+                _ => error,
+            })?;
             done(globals, with_path(&path, []))
         }
         FilesAct::Move(args) => {
@@ -92,6 +97,18 @@ async fn act(globals: &Globals, act: &FilesAct, flags: &Flags, sandbox: &Sandbox
             files.set_mode(&path, mode).await?;
             done(globals, with_path(&path, [("mode", json!(mode))]))
         }
+    };
+    done.map(|()| 0)
+}
+
+/// Adds the verb that makes the folder to the error for a file whose folder is not there.
+fn explain_no_folder(error: Error, file: &FileArg) -> Error {
+    let folder = Path::new(&file.path).parent().filter(|folder| *folder != Path::new(""));
+    match folder.filter(|_| error.code == ErrorCode::FileNotFound) {
+        Some(folder) => {
+            error.hint(format!("glovebox files mkdir -p {} {} makes the folder", file.id, folder.display()))
+        }
+        None => error,
     }
 }
 
@@ -231,15 +248,13 @@ async fn read(args: &ReadArgs, flags: &Flags, files: &Files) -> Result<()> {
     Ok(())
 }
 
-async fn remove(globals: &Globals, args: &RemoveArgs, files: &Files) -> Result<()> {
+async fn remove(globals: &Globals, args: &RemoveArgs, files: &Files) -> Result<u8> {
     let recursion = if args.recursive { Recursion::All } else { Recursion::None };
-    let mut removed = Vec::new();
-    for typed in &args.paths {
+    let remove = async |typed: &OsString| {
         let path = inside(typed)?;
-        files.remove(&path, recursion).await?;
-        removed.push(text(path.as_bytes()));
-    }
-    done(globals, Map::from_iter([("removed".to_owned(), json!(removed))]))
+        files.remove(&path, recursion).await.map(|()| text(path.as_bytes()))
+    };
+    each(globals, &args.paths, remove).await.report(globals, "removed")
 }
 
 async fn watch(globals: &Globals, args: &WatchArgs, files: &Files) -> Result<()> {

@@ -1,4 +1,4 @@
-//! `glovebox list|show|stop|start|pause|resume|reset|destroy`: sandboxes that stay.
+//! `glovebox list|show`: sandboxes that stay.
 
 use std::{
     cmp::Reverse,
@@ -23,7 +23,7 @@ use super::{
     runtime,
 };
 use crate::{
-    args::{DestroyArgs, Globals, ListSandboxesArgs, SandboxArg},
+    args::{Globals, ListSandboxesArgs, SandboxArg},
     flags::Flags,
     report,
     table::table,
@@ -239,81 +239,4 @@ fn page(status: &SandboxStatus) -> String {
     lines.extend(status.record.env.iter().map(|(name, value)| ("variable", printable(&format!("{name}={value}")))));
     let body: String = lines.iter().map(|(name, text)| format!("  {name:10}{text}\n")).collect();
     format!("{}\n{body}", status.sandbox)
-}
-
-/// What is done with one sandbox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
-    Stop,
-    Start,
-    Pause,
-    Resume,
-    Reset,
-}
-
-/// Does one thing with one sandbox, and says in which state it is then.
-pub(crate) fn act(
-    act: Act,
-    globals: &Globals,
-    args: &SandboxArg,
-    flags: &Flags,
-    backend: Option<Result<NativeBackend>>,
-) -> Result<u8> {
-    let engine = match act {
-        Act::Start | Act::Reset => making_engine(globals, flags, backend)?,
-        Act::Stop | Act::Pause | Act::Resume => engine(globals, flags)?,
-    };
-    let (status, reclaimed) = runtime()?.block_on(async {
-        let mut reclaimed = None;
-        let id = match act {
-            Act::Stop => engine.stop(&args.id).await?,
-            Act::Start => engine.restart(&args.id).await?.id(),
-            Act::Pause => {
-                let paused = engine.pause(&args.id).await?;
-                reclaimed = paused.reclaimed_bytes;
-                paused.sandbox
-            }
-            Act::Resume => engine.resume(&args.id).await?,
-            Act::Reset => engine.reset(&args.id).await?.id(),
-        };
-        Ok::<_, Error>((engine.status(&id.to_string()).await?, reclaimed))
-    })?;
-    if globals.json {
-        let unwritable =
-            |error| Error::new(ErrorCode::Internal, "the sandbox cannot be written as JSON").because(error);
-        let mut document = serde_json::to_value(&status).map_err(unwritable)?;
-        if act == Act::Pause {
-            document["reclaimed_bytes"] = json!(reclaimed);
-        }
-        report::document(&document)?;
-    }
-    Ok(0)
-}
-
-pub(crate) fn destroy(
-    globals: &Globals,
-    args: &DestroyArgs,
-    flags: &Flags,
-    backend: Option<Result<NativeBackend>>,
-) -> Result<u8> {
-    let engine = making_engine(globals, flags, backend)?;
-    let destroyed = runtime()?.block_on(async {
-        let mut destroyed = Vec::new();
-        let mut failed = None;
-        // One that cannot be destroyed does not keep the others.
-        for id in &args.ids {
-            match engine.destroy(id).await {
-                Ok(id) => destroyed.push(id),
-                Err(error) => failed = failed.or(Some(error)),
-            }
-        }
-        match failed {
-            Some(error) => Err(error),
-            None => Ok(destroyed),
-        }
-    })?;
-    if globals.json {
-        report::document(&json!({ "destroyed": destroyed }))?;
-    }
-    Ok(0)
 }

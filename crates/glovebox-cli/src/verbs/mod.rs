@@ -16,6 +16,8 @@ pub(crate) mod projects;
 pub(crate) mod prove;
 pub(crate) mod run;
 pub(crate) mod runs;
+mod several;
+pub(crate) mod states;
 pub(crate) mod top;
 pub(crate) mod usage;
 pub(crate) mod volumes;

@@ -1,6 +1,9 @@
 //! `glovebox projects`: files and storage that belong together and outlive sandboxes.
 
-use std::io::{ErrorKind, Write};
+use std::{
+    io::{ErrorKind, Write},
+    path::PathBuf,
+};
 
 use glovebox_core::{Error, ErrorCode, ProjectName, Result, parse_count, parse_size, printable};
 use glovebox_engine::{Engine, ProjectFile, ProjectRules, ProjectStatus};
@@ -12,6 +15,7 @@ use super::{
     living::{engine, making_engine},
     runs::ago,
     runtime,
+    several::each,
     volumes::used,
 };
 use crate::{
@@ -33,18 +37,12 @@ pub(crate) fn execute(
         ProjectsVerb::List => list(globals, &engine(globals, flags)?),
         ProjectsVerb::Show(args) => show(globals, &engine(globals, flags)?, &name(flags, &args.name)?),
         ProjectsVerb::Remove(args) => {
-            let names = args.names.iter().map(|text| name(flags, text)).collect::<Result<Vec<_>>>()?;
             let engine = making_engine(globals, flags, backend)?;
-            let removed = runtime()?.block_on(async {
-                for name in &names {
-                    engine.remove_project(name).await?;
-                }
-                Ok(names)
-            })?;
-            if globals.json {
-                report::document(&json!({ "removed": removed }))?;
-            }
-            Ok(0)
+            let remove = async |text: &String| {
+                let name = name(flags, text)?;
+                engine.remove_project(&name).await.map(|()| name)
+            };
+            runtime()?.block_on(each(globals, &args.names, remove)).report(globals, "removed")
         }
         ProjectsVerb::Files(args) => files(globals, &args.verb, flags),
     }
@@ -131,26 +129,22 @@ fn files(globals: &Globals, verb: &ProjectFilesVerb, flags: &Flags) -> Result<u8
     let of = |text: &str| engine(globals, flags)?.projects().files(&name(flags, text)?);
     match verb {
         ProjectFilesVerb::Add(args) => {
-            let (files, mut added) = (of(&args.name)?, Vec::new());
-            for path in &args.files {
+            let files = of(&args.name)?;
+            let add = async |path: &PathBuf| {
                 let file = files.add(path)?;
                 if !globals.json {
                     report::print(&format!("{}\n", printable(&file.name)))?;
                 }
-                added.push(file);
-            }
-            if globals.json {
-                report::document(&json!({ "files": added }))?;
-            }
+                Ok(file)
+            };
+            return runtime()?.block_on(each(globals, &args.files, add)).report(globals, "files");
         }
         ProjectFilesVerb::List(args) => list_files(globals, &of(&args.name)?.list()?)?,
         ProjectFilesVerb::Get(args) => get(globals, &of(&args.name)?, &args.file)?,
         ProjectFilesVerb::Remove(args) => {
             let files = of(&args.name)?;
-            args.files.iter().try_for_each(|file| files.remove(file))?;
-            if globals.json {
-                report::document(&json!({ "removed": args.files }))?;
-            }
+            let remove = async |file: &String| files.remove(file).map(|()| file.clone());
+            return runtime()?.block_on(each(globals, &args.files, remove)).report(globals, "removed");
         }
     }
     Ok(0)

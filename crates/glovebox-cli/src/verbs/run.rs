@@ -102,8 +102,12 @@ pub(crate) fn execute(
 /// it fits, and is no reason to run something else or nothing.
 fn typed_wins(mut args: RunArgs, flags: &Flags, command: Option<&[OsString]>, json: bool) -> RunArgs {
     let typed = |flag: &str| flags.origin(flag) == Origin::Flag;
-    // The file to run is no duration: `run --keep main.py`.
-    let file = args.keep.take_if(|text| typed("keep") && parse_time_or_never(text).is_err());
+    // The file to run is no duration: `run --keep main.py`. What begins with a digit, or follows =, was meant to be one.
+    let is_file = |text: &str| Path::new(text).exists() || !text.starts_with(|first: char| first.is_ascii_digit());
+    let joined =
+        std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg.as_encoded_bytes().starts_with(b"--keep="));
+    let file =
+        args.keep.take_if(|text| typed("keep") && !joined && parse_time_or_never(text).is_err() && is_file(text));
     if let Some(file) = file {
         args.program.insert(0, file.into());
         args.keep = Some(DEFAULT_KEEP.to_owned());
@@ -275,6 +279,9 @@ pub(super) fn explain_not_found(error: Error, language: Option<&Language>, argv:
     match language {
         Some(language) => glovebox_engine::not_found(language, Some(error.message)),
         None if error.hint.is_some() => error,
+        None if program.contains(' ') => error.hint(format!(
+            "{program:?} is one word here: leave out the quotes, or run it by a shell: sh -c {program:?}"
+        )),
         None if Path::new(program).exists() => {
             let hint = "the sandbox has none of your files: --workspace . brings this folder, --file brings one file";
             error.hint(hint)

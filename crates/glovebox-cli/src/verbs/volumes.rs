@@ -10,6 +10,7 @@ use super::{
     living::{engine, making_engine},
     runs::ago,
     runtime,
+    several::each,
 };
 use crate::{
     args::{CreateVolumeArgs, Globals, VolumesArgs, VolumesVerb},
@@ -38,18 +39,12 @@ pub(crate) fn execute(
             Ok(0)
         }
         VolumesVerb::Remove(args) => {
-            let names = args.names.iter().map(|text| name(flags, text)).collect::<Result<Vec<_>>>()?;
             let engine = making_engine(globals, flags, backend)?;
-            let removed = runtime()?.block_on(async {
-                for name in &names {
-                    engine.remove_volume(name).await?;
-                }
-                Ok(names)
-            })?;
-            if globals.json {
-                report::document(&json!({ "removed": removed }))?;
-            }
-            Ok(0)
+            let remove = async |text: &String| {
+                let name = name(flags, text)?;
+                engine.remove_volume(&name).await.map(|()| name)
+            };
+            runtime()?.block_on(each(globals, &args.names, remove)).report(globals, "removed")
         }
     }
 }

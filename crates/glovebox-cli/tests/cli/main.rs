@@ -18,6 +18,8 @@ mod result;
 mod running;
 mod runs;
 mod secrets;
+mod several;
+mod slips;
 mod storage;
 mod terminal;
 mod top;

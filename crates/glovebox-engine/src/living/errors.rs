@@ -13,6 +13,12 @@ pub(crate) fn paused(id: SandboxId, text: &str) -> Error {
     Error::new(ErrorCode::WrongState, message).hint(format!("glovebox resume {text} lets it go on"))
 }
 
+/// The error for what a stopped sandbox cannot do.
+pub(super) fn stopped(id: SandboxId, text: &str) -> Error {
+    let message = format!("the sandbox {id} is stopped");
+    Error::new(ErrorCode::WrongState, message).hint(format!("glovebox start {text} starts it again, with its files"))
+}
+
 /// The error for what a sandbox cannot do that was killed and has not ended.
 pub(super) fn stopping(record: &SandboxRecord) -> Error {
     let id = record.sandbox;
