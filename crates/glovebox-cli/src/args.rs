@@ -25,12 +25,12 @@ pub(crate) use storage::{
 
 const EXAMPLES: &str = "\
 Examples:
-  glovebox run hello.py                     run a file; its ending or #! line says how
-  glovebox run -l python -c 'print(1 + 1)'  run a piece of code
-  glovebox run -- ls -la                    run a command
-  glovebox run --workspace . -- npm test    run in your folder, which is not changed
-  glovebox changes; glovebox apply          what it would have changed; change it
-  glovebox run -t -- bash                   a terminal inside
+  glovebox run hello.py                     # run a file; its ending or #! line says how
+  glovebox run -l python -c 'print(1 + 1)'  # run a piece of code
+  glovebox run -- ls -la                    # run a command
+  glovebox run --workspace . -- npm test    # run in your folder, which is not changed
+  glovebox changes; glovebox apply          # what it would have changed; change it
+  glovebox run -t -- bash                   # a terminal inside
 
 Every flag can also be set by a variable (--memory is GLOVEBOX_MEMORY) and by a key in
 glovebox.toml or ~/.config/glovebox/config.toml. A flag beats a variable, which beats
@@ -39,12 +39,12 @@ only when you trust the project.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  glovebox run hello.py one two             what follows the file belongs to the program
+  glovebox run hello.py one two             # what follows the file belongs to the program
   glovebox run --memory 256m --timeout 10s hello.py
-  echo data | glovebox run -- wc -c         standard input goes in
-  glovebox run --workspace . main.py        the file sees its neighbours
-  glovebox run --json -- ls | jq .outcome   one JSON document: how it ended and much more
-  glovebox run --secret TOKEN deploy.py     your variable TOKEN, masked in the result
+  echo data | glovebox run -- wc -c         # standard input goes in
+  glovebox run --workspace . main.py        # the file sees its neighbours
+  glovebox run --json -- ls | jq .outcome   # one JSON document: how it ended and much more
+  glovebox run --secret TOKEN deploy.py     # your variable TOKEN, masked in the result
 
 Exit codes:
   the program's own; 128+n when signal n ended it; 124 timed out; 137 out of memory;
@@ -54,10 +54,10 @@ Exit codes:
 
 const CREATE_EXAMPLES: &str = "\
 Examples:
-  glovebox create --name box --workspace .  a sandbox with this folder, which is not changed
-  glovebox exec box -- npm test             run something in it, again and again
-  glovebox list                             which there are
-  glovebox destroy box                      and it is gone";
+  glovebox create --name box --workspace .  # a sandbox with this folder, which is not changed
+  glovebox exec box -- npm test             # run something in it, again and again
+  glovebox list                             # which there are
+  glovebox destroy box                      # and it is gone";
 
 const EXEC_EXAMPLES: &str = "\
 Examples:
@@ -69,43 +69,35 @@ Examples:
 Flags stand before the program; what follows FILE or -- belongs to it. Exit codes are
 those of glovebox run.";
 
-const DESTROY_EXAMPLES: &str = "\
-Examples:
-  glovebox destroy box
-  glovebox destroy --all                    every sandbox there is; asks first
-  glovebox destroy --all --label team=red --yes
-
-One that cannot be destroyed does not keep the others.";
-
 const USAGE_EXAMPLES: &str = "\
 Examples:
   glovebox usage box
-  glovebox usage --follow box               a line every second, until it ends
+  glovebox usage --follow box               # a line every second, until it ends
   glovebox usage --follow --json box | jq .memory_bytes";
 
 const TOP_EXAMPLES: &str = "\
 Examples:
   glovebox top
-  glovebox top --interval 200ms             looks five times a second
-  NO_COLOR=1 glovebox top                   without colours
+  glovebox top --interval 200ms             # looks five times a second
+  NO_COLOR=1 glovebox top                   # without colours
 
 For programs there are glovebox list --json and glovebox usage --follow --json ID.";
 
 const CHANGES_EXAMPLES: &str = "\
 Examples:
   glovebox run --workspace . -- make format
-  glovebox changes                          what the last run here changed
-  glovebox changes --summary 01JCQ6V8       the list alone, of another run
-  glovebox changes --patch > agent.patch    for git apply
-  glovebox changes --only src --json        for programs";
+  glovebox changes                          # what the last run here changed
+  glovebox changes --summary 01JCQ6V8       # the list alone, of another run
+  glovebox changes --patch > agent.patch    # for git apply
+  glovebox changes --only src --json        # for programs";
 
 const APPLY_EXAMPLES: &str = "\
 Examples:
-  glovebox apply                            all changes of the last run here
-  glovebox apply --dry-run                  what that would do
-  glovebox apply -i                         asks about each file
-  glovebox apply 01JCQ6V8 --to ../copy      another run, another folder
-  glovebox apply --reverse                  undoes the last apply to this folder
+  glovebox apply                            # all changes of the last run here
+  glovebox apply --dry-run                  # what that would do
+  glovebox apply -i                         # asks about each file
+  glovebox apply 01JCQ6V8 --to ../copy      # another run, another folder
+  glovebox apply --reverse                  # undoes the last apply to this folder
 
 What never comes out of a sandbox: devices, pipes and sockets, set-user-id bits, and
 anything through a link that leads out of the folder. An apply that is cut short, by
@@ -115,8 +107,8 @@ const DOCTOR_EXAMPLES: &str = "\
 Examples:
   glovebox doctor
   glovebox doctor --json | jq '.checks[] | select(.status != \"ok\")'
-  glovebox doctor --fix                     folders, leftovers; each thing done is said
-  sudo glovebox doctor --fix --user ann     sub-ids for ann, so that her sandboxes are tighter";
+  glovebox doctor --fix                     # folders, leftovers; each thing done is said
+  sudo glovebox doctor --fix --user ann     # sub-ids for ann, so that her sandboxes are tighter";
 
 /// Runs code that nobody has read, in a sealed sandbox.
 ///
@@ -150,7 +142,8 @@ pub(crate) struct Globals {
     /// Say on standard error what was used and what it took
     #[arg(long, short = 'v', global = true)]
     pub(crate) verbose: bool,
-    /// Where the record of runs, artifacts and compiled programs are kept [default: /var/lib/glovebox for root, else ~/.local/share/glovebox]
+    /// Where sandboxes, volumes, projects, the record of runs, artifacts and compiled programs are kept;
+    /// what is in another one is not seen [default: /var/lib/glovebox for root, else ~/.local/share/glovebox]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 }
@@ -173,8 +166,10 @@ pub(crate) enum Verb {
     #[command(after_help = CREATE_EXAMPLES)]
     Create(Box<CreateArgs>),
     /// List the sandboxes that stay
+    #[command(after_help = living::LIST_EXAMPLES)]
     List(ListSandboxesArgs),
     /// Show all that is known of a sandbox
+    #[command(after_help = living::SHOW_EXAMPLES)]
     Show(SandboxArg),
     /// Run a file, a piece of code or a command in a sandbox that stays
     ///
@@ -188,10 +183,13 @@ pub(crate) enum Verb {
     ///
     /// First what is still kept of what it wrote, then the rest as it comes. Ctrl-C stops looking; the run goes on. A run that
     /// is over is shown as it was recorded.
+    #[command(after_help = living::ATTACH_EXAMPLES)]
     Attach(RunArg),
     /// Wait for the end of a run, and end with its exit code
+    #[command(after_help = living::WAIT_EXAMPLES)]
     Wait(RunArg),
     /// End a run
+    #[command(after_help = living::CANCEL_EXAMPLES)]
     Cancel(RunArg),
     /// Show what a sandbox uses: CPU, memory, processes, disk
     ///
@@ -205,17 +203,22 @@ pub(crate) enum Verb {
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
     /// End all processes of sandboxes and keep their files
+    #[command(after_help = living::STOP_EXAMPLES)]
     Stop(SandboxesArg),
     /// Start stopped sandboxes again, with their files
+    #[command(after_help = living::START_EXAMPLES)]
     Start(SandboxesArg),
     /// Freeze all processes of sandboxes
+    #[command(after_help = living::PAUSE_EXAMPLES)]
     Pause(SandboxesArg),
     /// Let the processes of paused sandboxes go on
+    #[command(after_help = living::RESUME_EXAMPLES)]
     Resume(SandboxesArg),
     /// End all processes of sandboxes and clean their working directories, outputs and homes
+    #[command(after_help = living::RESET_EXAMPLES)]
     Reset(SandboxesArg),
     /// End sandboxes and remove all that is left of them
-    #[command(after_help = DESTROY_EXAMPLES, override_usage = "glovebox destroy ID...\n       glovebox destroy --all [--label K=V]... [--yes]")]
+    #[command(after_help = living::DESTROY_EXAMPLES, override_usage = "glovebox destroy ID...\n       glovebox destroy --all [--label K=V]... [--yes]")]
     Destroy(DestroyArgs),
     /// Copy files and folders between this machine and sandboxes
     ///
@@ -268,13 +271,15 @@ pub(crate) enum Verb {
     /// A run cleans up after itself, also when it is interrupted. Only after a `kill -9` of Glovebox or a crash of the
     /// machine is there something to remove, and the next run, or the next apply to the same folder, does that too. Runs of
     /// dead processes become lost runs.
+    #[command(after_help = "Examples:\n  glovebox gc")]
     Gc,
     /// Print the completion script of a shell
     #[command(
-        after_help = "Example:\n  glovebox completions bash > ~/.local/share/bash-completion/completions/glovebox"
+        after_help = "Examples:\n  glovebox completions bash > ~/.local/share/bash-completion/completions/glovebox"
     )]
     Completions(CompletionsArgs),
     /// Write the man pages into a folder
+    #[command(after_help = "Examples:\n  glovebox man ~/.local/share/man/man1")]
     Man(ManArgs),
 }
 

@@ -184,6 +184,54 @@ mod tests {
         assert!(error.hint.unwrap().contains("--memory"));
     }
 
+    /// The words of the calls of glovebox in a line of a shell. It knows as much of shells as the examples need.
+    fn calls(line: &str) -> Vec<Vec<String>> {
+        let line = line.split(" # ").next().unwrap_or_default();
+        let mut words = vec![String::new()];
+        let mut quote = None;
+        for c in line.chars() {
+            match (quote, c) {
+                (Some(open), c) if c == open => quote = None,
+                (None, '\'' | '"') => quote = Some(c),
+                (None, ' ') => words.push(String::new()),
+                // Each of these ends a call.
+                (None, '|' | ';' | '>' | '<' | '(' | ')') => words.extend([";".to_owned(), String::new()]),
+                (_, c) => words.last_mut().expect("one").push(c),
+            }
+        }
+        words.retain(|word| !word.is_empty());
+        let calls = words.split(|word| word == ";");
+        let calls =
+            calls.filter_map(|call| Some(call[call.iter().position(|word| word == "glovebox")? + 1..].to_vec()));
+        calls.collect()
+    }
+
+    #[test]
+    fn every_verb_has_examples_and_each_is_understood_as_it_is_pasted() {
+        fn look(command: &clap::Command, seen: &mut usize) {
+            let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let has_examples = text.contains("Examples:");
+            assert!(has_examples || command.has_subcommands(), "{} has no examples", command.get_name());
+            for line in text.lines().skip_while(|line| *line != "Examples:").skip(1).take_while(|line| !line.is_empty())
+            {
+                let bare = line.split(" # ").next().unwrap_or_default().trim();
+                assert!(!bare.contains("  "), "what follows is no comment: {line}");
+                let calls = calls(line);
+                assert!(!calls.is_empty(), "{line}");
+                for call in calls {
+                    let words: Vec<&str> = call.iter().map(String::as_str).collect();
+                    parse_words(&words).unwrap_or_else(|error| panic!("{line}: {}", error.message));
+                    *seen += 1;
+                }
+            }
+            let below = command.get_subcommands().filter(|below| below.get_name() != "help");
+            below.for_each(|below| look(below, seen));
+        }
+        let mut seen = 0;
+        look(&args::command(), &mut seen);
+        assert!(seen > 100, "only {seen} examples were looked at");
+    }
+
     #[test]
     fn a_usage_error_is_told_as_json_only_when_our_own_flags_ask_for_it() {
         let args = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();

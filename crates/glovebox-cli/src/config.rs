@@ -435,13 +435,37 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_guide_lists_every_key_and_no_other() {
+    /// The keys in the first column of a table of the guide, which follows this text.
+    fn listed_after(text: &str) -> BTreeSet<String> {
         const GUIDE: &str = include_str!("../../../docs/guides/configuration.md");
-        let table = GUIDE.split("### Keys").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+        let table = GUIDE.split(text).nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
         let cells = table.lines().filter(|line| line.starts_with("| `")).filter_map(|row| row.split('|').nth(1));
         let words = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
-        let listed: BTreeSet<String> = words.map(str::to_owned).collect();
+        words.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_guide_lists_every_key_that_needs_trust_and_no_other() {
+        let listed = listed_after("What needs trust:");
+        let setting = Setting {
+            file: "/p/glovebox.toml".into(),
+            untrusted: true,
+            replaces_own: true,
+            value: Value::Boolean(true),
+        };
+        // What opens each kind of key.
+        let opening = ["x", "/elsewhere", "full", "root", "1t"].map(str::to_owned);
+        let needs_trust = |key: &str| trust::needs_trust(key, &setting, &opening);
+        let is_listed =
+            |key: &str| listed.contains(key) || listed.iter().any(|p| p.ends_with('-') && key.starts_with(p));
+        for key in listed_after("### Keys").iter().filter(|key| *key != TRUST) {
+            assert_eq!(is_listed(key), needs_trust(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn the_guide_lists_every_key_and_no_other() {
+        let listed = listed_after("### Keys");
         let keys = RefCell::new(BTreeSet::from([TRUST.to_owned()]));
         let command = map_flags(crate::args::command(), &|key, arg| {
             keys.borrow_mut().insert(key);

@@ -84,7 +84,7 @@ fn explain_no_file(error: Error, call: &str, program: &[OsString]) -> Error {
         return error.hint(format!("--mount {file} shows a file or folder of this machine inside; -v is --verbose"));
     }
     if !file.contains(['.', '/']) {
-        return error.hint(format!("to run a command: {call} -- {}", words.join(" ")));
+        return error.hint(format!("a command follows --, as in: {call} -- {}", words.join(" ")));
     }
     match call.starts_with("glovebox exec") {
         true => error.hint(format!("FILE is one of this machine; for one in the sandbox: {call} -- PROGRAM {file}")),

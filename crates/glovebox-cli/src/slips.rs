@@ -32,6 +32,7 @@ pub(crate) fn usage(error: &clap::Error) -> Error {
         ErrorKind::MissingRequiredArgument => Some(missing(error, &at)),
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Some(no_verb_at_all(&at)),
         ErrorKind::ValueValidation => wrong_switch(error),
+        ErrorKind::InvalidValue => without_value(error),
         _ => None,
     };
     found.unwrap_or_else(|| in_claps_words(error, &at))
@@ -171,6 +172,16 @@ fn wrong_switch(error: &clap::Error) -> Option<Error> {
     let forms = args::parse_switch(value).err()?;
     let hint = format!("the value comes from the variable {}", args::variable(flag.trim_start_matches("--")));
     Some(Error::new(ErrorCode::InvalidValue, format!("invalid value {value:?} for {flag}: {forms}")).hint(hint))
+}
+
+/// The error for a flag without its value.
+fn without_value(error: &clap::Error) -> Option<Error> {
+    let flag = plain(
+        text(error, ContextKind::InvalidArg)
+            .filter(|_| text(error, ContextKind::InvalidValue).is_none_or(str::is_empty))?,
+    );
+    let name = flag.split(' ').next().unwrap_or(&flag);
+    Some(Error::new(ErrorCode::InvalidValue, format!("{name} needs a value")).hint(format!("write {flag}")))
 }
 
 /// For all else clap's first paragraph is the message.

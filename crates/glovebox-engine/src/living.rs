@@ -20,7 +20,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 pub(crate) use errors::paused;
-use errors::{gone, stopped, stopping, too_old};
+use errors::{doomed, gone, stopped, stopping, too_old};
 
 use crate::{
     Engine, Sandbox, Toolchains,
@@ -416,11 +416,7 @@ impl Engine {
         let id = record.sandbox;
         match self.registry().ended(id) {
             Some(ended) => Err(gone(record, &ended)),
-            None if self.registry().is_doomed(id) => {
-                let message =
-                    format!("the sandbox {id} was destroyed, and is gone when the last of its processes ends");
-                Err(Error::new(ErrorCode::WrongState, message).hint("make another one"))
-            }
+            None if self.registry().is_doomed(id) => Err(doomed(id)),
             None => Ok(()),
         }
     }

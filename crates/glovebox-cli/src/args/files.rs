@@ -6,13 +6,14 @@ use clap::{Args, Subcommand};
 
 pub(super) const CP_EXAMPLES: &str = "\
 Examples:
-  glovebox cp data.csv box:                 a file into the working directory
-  glovebox cp box:report.pdf .              and one back
-  glovebox cp src box:/tmp                  a folder, to /tmp/src
-  glovebox cp src/. box:                    what is in a folder
-  glovebox cp box:outputs - | tar tv        a folder as tar on standard output
-  echo hello | glovebox cp - box:hello      standard input as a file
-  glovebox cp one:/tmp/x two:/tmp/x         from sandbox to sandbox
+  glovebox cp data.csv box:                 # a file into the working directory
+  glovebox cp box:report.pdf .              # and one back
+  glovebox cp src box:/tmp                  # a folder, to /tmp/src
+  glovebox cp src/. box:                    # what is in a folder
+  glovebox cp box:/workspace/outputs .      # what a program left for you
+  glovebox cp box:src - | tar tv            # a folder as tar on standard output
+  echo hello | glovebox cp - box:hello      # standard input as a file
+  glovebox cp one:/tmp/x two:/tmp/x         # from sandbox to sandbox
 
 A path inside is relative to /workspace/agent_workspace. A host file with a colon in its
 name is written ./a:b. Links inside are followed within the sandbox. What comes out never
@@ -23,8 +24,48 @@ const LIST_EXAMPLES: &str = "\
 Examples:
   glovebox files list box
   glovebox files list box /tmp --json | jq -r '.entries[].path'
-  glovebox files list box many --limit 1000 --json      one page; `next` begins the next one
+  glovebox files list box many --limit 1000 --json            # one page; `next` begins the next
   glovebox files list box many --limit 1000 --after 4711 --json";
+
+const READ_EXAMPLES: &str = "\
+Examples:
+  glovebox files read box report.txt
+  glovebox files read box /workspace/outputs/plot.png > plot.png
+  glovebox files read box log.txt --offset 1m --length 4k";
+
+const WRITE_EXAMPLES: &str = "\
+Examples:
+  echo hello | glovebox files write box hello.txt
+  glovebox files write box run.sh --mode 755 < run.sh";
+
+const REMOVE_EXAMPLES: &str = "\
+Examples:
+  glovebox files remove box hello.txt old.txt
+  glovebox files remove -r box build";
+
+const WATCH_EXAMPLES: &str = "\
+Examples:
+  glovebox files watch box .                # the working directory and all below
+  glovebox files watch box /workspace/outputs --json";
+
+const STAT_EXAMPLES: &str = "\
+Examples:
+  glovebox files stat box report.txt
+  glovebox files stat --follow box latest   # what a link leads to";
+
+const MKDIR_EXAMPLES: &str = "\
+Examples:
+  glovebox files mkdir box src
+  glovebox files mkdir -p box src/deep/er   # also the folders on the way";
+
+const MOVE_EXAMPLES: &str = "\
+Examples:
+  glovebox files move box draft.txt report.txt
+  glovebox files move box report.txt old/   # into a folder";
+
+const CHMOD_EXAMPLES: &str = "\
+Examples:
+  glovebox files chmod box run.sh 755";
 
 #[derive(Debug, Args)]
 pub(crate) struct CpArgs {
@@ -50,25 +91,35 @@ pub(crate) enum FilesAct {
     #[command(after_help = LIST_EXAMPLES)]
     List(ListFilesArgs),
     /// Write a file, or a part of it, to standard output
+    #[command(after_help = READ_EXAMPLES)]
     Read(ReadArgs),
     /// Write standard input to a file: all of it, or nothing
     ///
-    /// The file appears when the input is complete, and replaces what was there.
+    /// The file appears when the input is complete, and replaces what was there. Its folder must be there: see mkdir -p.
+    #[command(after_help = WRITE_EXAMPLES)]
     Write(WriteArgs),
     /// Remove files, links and empty folders
+    ///
+    /// One that cannot be removed does not keep the others.
+    #[command(after_help = REMOVE_EXAMPLES)]
     Remove(RemoveArgs),
     /// Tell what happens to a file or in a folder, line by line, until it is gone
     ///
     /// Folders below count, too, new ones included. With --json each line is an object; the first says `ready`. When more
     /// happens at once than can be told, or there are too many folders, an event `lost` says so.
+    #[command(after_help = WATCH_EXAMPLES)]
     Watch(WatchArgs),
     /// Say what lies under a path
+    #[command(after_help = STAT_EXAMPLES)]
     Stat(StatArgs),
     /// Make a folder
+    #[command(after_help = MKDIR_EXAMPLES)]
     Mkdir(MkdirArgs),
     /// Give a file or folder another path
+    #[command(after_help = MOVE_EXAMPLES)]
     Move(MoveArgs),
     /// Set permissions
+    #[command(after_help = CHMOD_EXAMPLES)]
     Chmod(ChmodArgs),
 }
 

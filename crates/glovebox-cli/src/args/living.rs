@@ -6,6 +6,63 @@ use clap::Args;
 
 use super::{CommandArgs, SandboxArgs};
 
+pub(super) const LIST_EXAMPLES: &str = "\
+Examples:
+  glovebox list
+  glovebox list --label team=red --state stopped
+  glovebox list --ended                     # also those that ended by themselves, and why
+  glovebox list --json | jq -r '.sandboxes[].sandbox'";
+
+pub(super) const SHOW_EXAMPLES: &str = "\
+Examples:
+  glovebox show box
+  glovebox show --json box | jq .limits";
+
+pub(super) const ATTACH_EXAMPLES: &str = "\
+Examples:
+  run=$(glovebox exec --detach box -- make); glovebox attach $run";
+
+pub(super) const WAIT_EXAMPLES: &str = "\
+Examples:
+  run=$(glovebox exec --detach box -- make); glovebox wait $run";
+
+pub(super) const CANCEL_EXAMPLES: &str = "\
+Examples:
+  run=$(glovebox exec --detach box -- sleep 60); glovebox cancel $run
+  glovebox runs list --outcome running      # which there are";
+
+pub(super) const STOP_EXAMPLES: &str = "\
+Examples:
+  glovebox stop box
+  glovebox stop $(glovebox list --ids)      # all of them";
+
+pub(super) const START_EXAMPLES: &str = "\
+Examples:
+  glovebox start box
+  glovebox start $(glovebox list --ids --state stopped)";
+
+pub(super) const PAUSE_EXAMPLES: &str = "\
+Examples:
+  glovebox pause box
+  glovebox pause --json box | jq .reclaimed_bytes";
+
+pub(super) const RESUME_EXAMPLES: &str = "\
+Examples:
+  glovebox resume box
+  glovebox resume $(glovebox list --ids --state paused)";
+
+pub(super) const RESET_EXAMPLES: &str = "\
+Examples:
+  glovebox reset box";
+
+pub(super) const DESTROY_EXAMPLES: &str = "\
+Examples:
+  glovebox destroy box
+  glovebox destroy --all                    # every sandbox there is; asks first
+  glovebox destroy --all --label team=red --yes
+
+One that cannot be destroyed does not keep the others.";
+
 /// Flags of `create`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CreateArgs {

@@ -6,11 +6,21 @@ const LIST_EXAMPLES: &str = "\
 Examples:
   glovebox runs list --outcome timed_out --since 1h
   glovebox runs list --label team=red --limit 10
-  glovebox runs list --sandbox box --outcome running            what is at work in a sandbox
-  glovebox runs list --before run_01JCQ6V8XM7B2T4N9R5K3H1DZE    the next page
+  glovebox runs list --sandbox box --outcome running            # what is at work in a sandbox
+  glovebox runs list --before run_01JCQ6V8XM7B2T4N9R5K3H1DZE    # the next page
 
 Variables and configuration keys of these flags carry the verb's name: --since is
 GLOVEBOX_RUNS_SINCE and runs-since.";
+
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  glovebox runs show                        # the last run
+  glovebox runs show --json | jq .outcome";
+
+const LOGS_EXAMPLES: &str = "\
+Examples:
+  glovebox runs logs                        # what the last run wrote
+  glovebox runs logs --stderr | less";
 
 #[derive(Debug, Args)]
 pub(crate) struct RunsArgs {
@@ -26,11 +36,13 @@ pub(crate) enum RunsVerb {
     /// Show all that is known of a run
     ///
     /// With --json this is the result document, as `run --json` gave it.
+    #[command(after_help = SHOW_EXAMPLES)]
     Show(ShowArgs),
     /// Write the output of a run, byte for byte
     ///
     /// Without a flag, its standard output goes to standard output and its standard error to standard error. Of a stream
     /// that was longer than --output-limit there are the head and the tail.
+    #[command(after_help = LOGS_EXAMPLES)]
     Logs(LogsArgs),
 }
 

@@ -29,12 +29,18 @@ pub(crate) enum VolumesVerb {
     /// Make a volume
     ///
     /// One that --volume names and that is not there is made too, with the default size.
+    #[command(after_help = "Examples:\n  glovebox volumes create data --size 2g")]
     Create(CreateVolumeArgs),
     /// List the volumes
+    #[command(after_help = "Examples:\n  glovebox volumes list")]
     List,
     /// Show a volume: its size, what it holds, and the sandboxes that have it
+    #[command(after_help = "Examples:\n  glovebox volumes show data")]
     Show(VolumeArg),
     /// Remove volumes with all that is in them, unless a sandbox has them
+    ///
+    /// One that cannot be removed does not keep the others.
+    #[command(after_help = "Examples:\n  glovebox volumes remove data logs")]
     Remove(VolumesArg),
 }
 
@@ -72,12 +78,18 @@ pub(crate) struct ProjectsArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProjectsVerb {
     /// Make a project
+    #[command(after_help = "Examples:\n  glovebox projects create report --type csv --type pdf")]
     Create(CreateProjectArgs),
     /// List the projects
+    #[command(after_help = "Examples:\n  glovebox projects list")]
     List,
     /// Show a project: its rules, its files and its sandboxes
+    #[command(after_help = "Examples:\n  glovebox projects show report")]
     Show(ProjectArg),
     /// Remove projects with their files, volumes and caches, unless a sandbox is of them
+    ///
+    /// One that cannot be removed does not keep the others.
+    #[command(after_help = "Examples:\n  glovebox projects remove report")]
     Remove(ProjectsArg),
     /// The files of a project, which its sandboxes see in /workspace/project_files
     Files(ProjectFilesArgs),
@@ -127,13 +139,17 @@ pub(crate) enum ProjectFilesVerb {
     /// Add files of this machine, and print the name that each has in the project
     ///
     /// Names are made safe, and a name that is taken gets a number: report (2).pdf. Links, folders, pipes and devices are
-    /// refused. Sandboxes that are alive see the files at once.
+    /// refused. Sandboxes that are alive see the files at once. One that is refused does not keep the others.
+    #[command(after_help = "Examples:\n  glovebox projects files add report sales.csv costs.csv")]
     Add(AddFilesArgs),
     /// List the files
+    #[command(after_help = "Examples:\n  glovebox projects files list report")]
     List(ProjectArg),
     /// Write a file to standard output, byte for byte
+    #[command(after_help = "Examples:\n  glovebox projects files get report sales.csv > sales.csv")]
     Get(ProjectFileArg),
     /// Remove files
+    #[command(after_help = "Examples:\n  glovebox projects files remove report sales.csv")]
     Remove(ProjectFilesArg),
 }
 

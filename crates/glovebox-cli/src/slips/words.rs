@@ -212,8 +212,9 @@ const FLAGS: &[(&[&str], &[&str], &str)] = &[
         "name them: $(glovebox list --ids) are all that live",
     ),
     (&["destroy"], &["-a"], "--all is every sandbox there is"),
+    (&["destroy"], &["-f", "--force"], "leave it out: what is named is destroyed at once; --yes answers for --all"),
     (
-        &["destroy", "stop", "files remove", "volumes remove", "projects remove"],
+        &["stop", "files remove", "volumes remove", "projects remove"],
         &["-f", "--force"],
         "leave it out: nothing is asked",
     ),

@@ -74,7 +74,7 @@ async fn with_colon(engine: &Engine, args: &CpArgs) -> String {
     if is_sandbox(&args.source).await {
         return format!("glovebox cp {source}:PATH {target} copies out of it");
     }
-    "a path in a sandbox is written ID:PATH, as in box:outputs/report.pdf".to_owned()
+    "a path in a sandbox is written ID:PATH, as in box:report.pdf".to_owned()
 }
 
 /// Reads one end of a copy as it was typed.

@@ -18,7 +18,7 @@ use glovebox_engine::{Engine, Event, NewSandbox, Run, RunRequest};
 use glovebox_ledger::Ledger;
 use glovebox_native::NativeBackend;
 
-use super::{create::parse_time_or_never, data_dir, require_native, runtime};
+use super::{create::parse_time_or_never, data_dir, living::engine_below, require_native, runtime};
 use crate::{
     args::{Globals, RunArgs},
     flags::{Flags, Origin},
@@ -48,7 +48,8 @@ pub(crate) fn execute(
     require_native(&globals.backend, flags)?;
     let args = &typed_wins(args.clone(), flags, after_dashes.as_deref(), globals.json);
     let kept_for = args.keep.as_deref().map(|text| flags.check("keep", text, parse_time_or_never)).transpose()?;
-    let Plan { request, language, left_behind } = request::plan(globals, args, flags, after_dashes)?;
+    let planned = request::plan(globals, args, flags, after_dashes);
+    let Plan { request, language, left_behind } = planned.map_err(|error| explain_no_file(error, globals, args))?;
     if globals.verbose {
         for file in flags.config.files() {
             report::say(&format!("configuration: {}", file.display()));
@@ -96,6 +97,20 @@ pub(crate) fn execute(
         hint_at_network(&result, &stderr_tail, &spec);
     }
     Ok(result.outcome.exit_code())
+}
+
+/// Adds the right verb to the error for a FILE that is the name of a living sandbox.
+fn explain_no_file(error: Error, globals: &Globals, args: &RunArgs) -> Error {
+    let words: Vec<&str> = args.program.iter().filter_map(|word| word.to_str()).collect();
+    let Some((name, rest)) = words.split_first().filter(|_| error.code == ErrorCode::FileNotFound) else {
+        return error;
+    };
+    let status = runtime().and_then(|runtime| runtime.block_on(engine_below(&data_dir(globals)).status(name)));
+    let rest = if rest.is_empty() { "COMMAND".to_owned() } else { rest.join(" ") };
+    match status {
+        Ok(_) => error.hint(format!("{name} is a sandbox; to run something in it: glovebox exec {name} -- {rest}")),
+        Err(_) => error,
+    }
 }
 
 /// What was typed decides what runs: code, a language or a terminal that only a variable or a file asks for counts where

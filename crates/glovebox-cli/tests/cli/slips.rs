@@ -147,6 +147,7 @@ fn a_command_without_dashes_is_told_the_dashes() {
     told(&bench.call(["exec", "box", "ls", "-l"]), 125, "file_not_found", &["glovebox exec box -- ls -l"]);
     told(&bench.call(["exec", "--detach", "box", "ls"]), 125, "file_not_found", &["glovebox exec box -- ls"]);
     told(&bench.call(["run", "ls", "-l"]), 125, "file_not_found", &["glovebox run -- ls -l"]);
+    told(&bench.call(["run", "box", "ls"]), 125, "file_not_found", &["glovebox exec box -- ls"]);
     told(&bench.call(["run", "-v", ".:/src", "ls"]), 125, "file_not_found", &["--mount .:/src"]);
     told(&bench.call(["exec", "box", "-l", "sh"]), 2, "usage", &["glovebox exec box -- COMMAND"]);
     told(&bench.call(["exec", "-l", "box", "ls"]), 125, "unknown_language", &["languages: "]);
@@ -204,6 +205,8 @@ fn names_times_and_folders_that_cannot_be_are_told_one_that_can() {
         assert_eq!(called.code, 2, "{called:?}");
         assert!(called.stderr.contains("--keep") && called.stderr.contains("30s"), "{}", called.stderr);
     }
+    let none = bench.call(["exec", "box", "--timeout", "--", "true"]);
+    told(&none, 2, "invalid_value", &["write --timeout DURATION"]);
     let _living = Living::new(&bench, &["--name", "box"]);
     told(&bench.call(["files", "write", "box", "a/b/c"]), 125, "file_not_found", &["glovebox files mkdir -p box a/b"]);
     told(&bench.call(["files", "mkdir", "box", "a/b"]), 125, "file_not_found", &["-p"]);

@@ -14,7 +14,7 @@ use rustix::{
     termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize},
 };
 
-use crate::Bench;
+use crate::{Bench, living::Living};
 
 /// A terminal with `glovebox` on it.
 struct Screen {
@@ -176,4 +176,29 @@ fn a_patch_does_not_go_to_a_terminal() {
     let mut screen = Screen::new(&bench, &["changes", "--patch"]);
     screen.expect("glovebox changes --patch > FILE");
     assert_eq!(screen.child.wait().unwrap().code(), Some(2));
+}
+
+#[test]
+fn to_destroy_all_sandboxes_is_asked_about_at_a_terminal() {
+    let bench = Bench::new();
+    let _box = Living::new(&bench, &["--name", "box"]);
+    let unnamed = Living::new(&bench, &[]);
+    let question = format!("destroy 2 sandboxes with all files: box, {}? [y/N] ", unnamed.id);
+    for answer in ["n\n", "\n", "\u{4}"] {
+        let mut screen = Screen::new(&bench, &["destroy", "--all"]);
+        screen.expect(&question);
+        screen.type_in(answer);
+        screen.expect("nothing was destroyed");
+        assert_eq!(screen.child.wait().unwrap().code(), Some(0));
+    }
+    assert_eq!(bench.call(["list", "--ids"]).text().lines().count(), 2);
+    let mut screen = Screen::new(&bench, &["destroy", "--all"]);
+    screen.expect(&question);
+    screen.type_in("y\n");
+    assert_eq!(screen.child.wait().unwrap().code(), Some(0));
+    bench.call(["list", "--ids"]).expect(0, "");
+    let _another = Living::new(&bench, &[]);
+    let mut screen = Screen::new(&bench, &["destroy", "--all", "--yes"]);
+    assert_eq!((screen.rest().as_str(), screen.child.wait().unwrap().code()), ("", Some(0)));
+    bench.call(["list", "--ids"]).expect(0, "");
 }

@@ -37,6 +37,12 @@ pub(super) fn gone(record: &SandboxRecord, ended: &Ended) -> Error {
     Error::new(ErrorCode::WrongState, message).hint(format!("make another one; {flag} lets it live longer"))
 }
 
+/// The error for a sandbox that was destroyed and has a process that did not end.
+pub(super) fn doomed(id: SandboxId) -> Error {
+    let message = format!("the sandbox {id} was destroyed, and is gone when the last of its processes ends");
+    Error::new(ErrorCode::WrongState, message).hint("make another one")
+}
+
 fn in_words(time: Option<std::time::Duration>) -> String {
     let time = time.and_then(|time| SignedDuration::try_from(time).ok());
     time.map_or_else(|| "some time".to_owned(), |time| format!("{time:#}"))
