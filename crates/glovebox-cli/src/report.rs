@@ -100,13 +100,33 @@ pub(crate) fn error(error: &Error, as_json: bool) -> u8 {
     error.code.exit_code()
 }
 
+/// When the sandbox of a run was made, which decides where its limits are raised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Made {
+    /// For the run.
+    ForIt,
+    /// Before it, by `glovebox create`.
+    Before,
+}
+
+impl Made {
+    /// How a flag of the sandbox is given.
+    fn flag(self, flag: &str) -> String {
+        match self {
+            Made::ForIt => flag.to_owned(),
+            Made::Before => format!("glovebox create {flag}"),
+        }
+    }
+}
+
 /// Says what a finished run leaves to be said.
 pub(crate) fn run(result: &RunResult, spec: &SandboxSpec, artifact_dir: &Path) {
     if result.step == Step::Compile {
         // As it came from the compiler; a standard error that cannot be written leaves nobody to tell.
         let _ = stderr().lock().write_all(&result.stderr.to_bytes());
     }
-    match (outcome(result), result.step) {
+    let made = if spec.living.is_some() { Made::Before } else { Made::ForIt };
+    match (outcome(result, made), result.step) {
         (Some(line), Step::Run) => say(&line),
         (Some(line), Step::Compile) => say(&format!("while compiling: {line}")),
         (None, Step::Compile) if result.outcome != Outcome::Cancelled => {
@@ -116,11 +136,14 @@ pub(crate) fn run(result: &RunResult, spec: &SandboxSpec, artifact_dir: &Path) {
         (None, _) => {}
     }
     for limit in &result.limits_hit {
-        if let Some(line) = limit_hit(*limit, result) {
+        if let Some(line) = limit_hit(*limit, result, made) {
             say(&line);
         }
     }
-    missing(&result.isolation, spec);
+    // Of a sandbox that stays, its creation has said it.
+    if made == Made::ForIt {
+        missing(&result.isolation, spec);
+    }
     for denial in &result.denials {
         say(&format!("refused ({}): {}; {}", denial.kind, denial.target, denial.hint));
     }
@@ -129,9 +152,9 @@ pub(crate) fn run(result: &RunResult, spec: &SandboxSpec, artifact_dir: &Path) {
     }
 }
 
-/// Says how a run ended, where that does not speak for itself.
+/// Says how a run in a sandbox that stays ended, where that does not speak for itself.
 pub(crate) fn ending(result: &RunResult) {
-    if let Some(line) = outcome(result) {
+    if let Some(line) = outcome(result, Made::Before) {
         say(&line);
     }
 }
@@ -192,7 +215,7 @@ pub(crate) fn details(result: &RunResult) {
     say(&format!("layers in place: {}", names(&result.isolation.present).join(", ")));
 }
 
-fn outcome(result: &RunResult) -> Option<String> {
+fn outcome(result: &RunResult, made: Made) -> Option<String> {
     Some(match &result.outcome {
         // These speak for themselves: the program had its say, or the caller asked for the end.
         Outcome::Exited { .. } | Outcome::Cancelled => return None,
@@ -200,39 +223,44 @@ fn outcome(result: &RunResult) -> Option<String> {
         Outcome::TimedOut { limit_ms } => {
             format!("timed out after {}; raise the limit with --timeout", duration(Duration::from_millis(*limit_ms)))
         }
-        Outcome::OutOfMemory { limit_bytes, process, .. } => {
-            format!("ran out of memory: limit {} ({process} was killed); raise it with --memory", size(*limit_bytes))
-        }
+        Outcome::OutOfMemory { limit_bytes, process, .. } => format!(
+            "ran out of memory: limit {} ({process} was killed); raise it with {}",
+            size(*limit_bytes),
+            made.flag("--memory")
+        ),
         Outcome::OutputExceeded { limit_bytes } => format!(
             "wrote more than {} to one stream and was ended; raise it with --output-limit, or leave out \
              --output-limit-kill",
             size(*limit_bytes)
         ),
         Outcome::DiskFull { limit: LimitKind::Inodes, .. } => format!(
-            "there was no room for more files: limit {} files and folders; raise it with --inodes",
-            result.limits.inodes
+            "there was no room for more files: limit {} files and folders; raise it with {}",
+            result.limits.inodes,
+            made.flag("--inodes")
         ),
         Outcome::DiskFull { .. } => {
-            format!("the disk was full: limit {}; raise it with --disk", size(result.limits.disk_bytes))
+            let limit = size(result.limits.disk_bytes);
+            format!("the disk was full: limit {limit}; raise it with {}", made.flag("--disk"))
         }
         Outcome::Lost => "the sandbox went away under the run".to_owned(),
         other => format!("{other:?}"),
     })
 }
 
-fn limit_hit(limit: LimitKind, result: &RunResult) -> Option<String> {
+fn limit_hit(limit: LimitKind, result: &RunResult, made: Made) -> Option<String> {
     let limits = &result.limits;
-    Some(match limit {
-        LimitKind::Memory => format!("the memory limit of {} was reached (--memory)", size(limits.memory_bytes)),
-        LimitKind::Cpus => format!("the limit of {} CPUs was reached (--cpus)", limits.cpus),
-        LimitKind::Pids => format!("the limit of {} processes was reached (--pids)", limits.pids),
+    let (what, flag) = match limit {
+        LimitKind::Memory => (format!("memory limit of {}", size(limits.memory_bytes)), "--memory"),
+        LimitKind::Cpus => (format!("limit of {} CPUs", limits.cpus), "--cpus"),
+        LimitKind::Pids => (format!("limit of {} processes", limits.pids), "--pids"),
         LimitKind::Disk if result.limits_hit.contains(&LimitKind::Inodes) => return None,
-        LimitKind::Inodes => format!("the limit of {} files and folders was reached (--inodes)", limits.inodes),
-        LimitKind::Disk => format!("the disk limit of {} was reached (--disk)", size(limits.disk_bytes)),
-        LimitKind::OpenFiles => format!("the limit of {} open files was reached (--open-files)", limits.open_files),
+        LimitKind::Inodes => (format!("limit of {} files and folders", limits.inodes), "--inodes"),
+        LimitKind::Disk => (format!("disk limit of {}", size(limits.disk_bytes)), "--disk"),
+        LimitKind::OpenFiles => (format!("limit of {} open files", limits.open_files), "--open-files"),
         // The caller has seen all of the output; only the result document would have been cut.
         LimitKind::Output => return None,
-    })
+    };
+    Some(format!("the {what} was reached ({})", made.flag(flag)))
 }
 
 /// Layers that are missing although nobody asked for that.

@@ -28,12 +28,14 @@ pub(crate) fn execute(
     if args.detach && !attach::is_follower() {
         return attach::detach(globals);
     }
+    let program = (args.program.as_slice(), after_dashes.as_deref());
+    let command = run::typed_wins(args.command.clone(), flags, program, globals.json);
     // Before the sandbox is looked for: of `exec -l box ls` the language is wrong, and not the sandbox.
-    if let Some(language) = args.command.language.as_deref().filter(|_| after_dashes.is_none()) {
+    if let Some(language) = command.language.as_deref().filter(|_| after_dashes.is_none()) {
         program::by_name(language)?;
     }
     let mut engine = living::engine(globals, flags)?;
-    if !args.command.no_record {
+    if !command.no_record {
         engine = engine.with_ledger(Ledger::for_one_run(data_dir(globals)));
     }
     // Neither is taken apart at the end, as for `run`.
@@ -41,8 +43,8 @@ pub(crate) fn execute(
     let sandbox = ManuallyDrop::new(runtime.block_on(engine.open(&args.id))?);
     let spec = sandbox.record().map(|record| record.spec.clone()).unwrap_or_default();
     let typed = Typed { call: format!("glovebox exec {}", args.id), program: &args.program, after_dashes };
-    let Plan { request, language, .. } =
-        request::command_plan(globals, typed, &args.command, flags, (spec.clone(), Toolchains::default()))?;
+    let Plan { request, language, left_behind } =
+        request::command_plan(globals, typed, &command, flags, (spec.clone(), Toolchains::default()))?;
     let (argv, with_terminal) = (request.command.argv.clone(), request.terminal.is_some());
     if args.detach {
         let following = async { attach::follow_detached(sandbox.start(request).await?).await };
@@ -54,7 +56,7 @@ pub(crate) fn execute(
     attach::follow_left_behind(globals);
     let starting =
         async { run::drive(pin!(sandbox.start(request)), with_terminal, globals.json, OnSignal::Cancel).await };
-    let Finished { result, .. } = match runtime.block_on(starting) {
+    let Finished { result, stderr_tail } = match runtime.block_on(starting) {
         Ok(Some(finished)) => finished,
         Ok(None) => return Ok(Outcome::Cancelled.exit_code()),
         Err(error) => return Err(run::explain_not_found(error, language, &argv)),
@@ -67,6 +69,8 @@ pub(crate) fn execute(
         report::document(&result)?;
     } else {
         report::run(&result, &spec, &engine.artifact_dir(result.run));
+        run::hint_at_workspace(&result, &stderr_tail, left_behind.as_deref(), Some(&args.id));
+        run::hint_at_network(&result, &stderr_tail, &spec);
     }
     Ok(result.outcome.exit_code())
 }

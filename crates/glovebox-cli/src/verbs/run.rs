@@ -20,7 +20,7 @@ use glovebox_native::NativeBackend;
 
 use super::{create::parse_time_or_never, data_dir, living::engine_below, require_native, runtime};
 use crate::{
-    args::{Globals, RunArgs},
+    args::{CommandArgs, Globals, RunArgs},
     flags::{Flags, Origin},
     program, report,
     request::{self, Plan},
@@ -46,7 +46,10 @@ pub(crate) fn execute(
     backend: Option<Result<NativeBackend>>,
 ) -> Result<u8> {
     require_native(&globals.backend, flags)?;
-    let args = &typed_wins(args.clone(), flags, after_dashes.as_deref(), globals.json);
+    let mut args = with_file_after_keep(args.clone(), flags);
+    let program = (args.program.as_slice(), after_dashes.as_deref());
+    args.command = typed_wins(args.command, flags, program, globals.json);
+    let args = &args;
     let kept_for = args.keep.as_deref().map(|text| flags.check("keep", text, parse_time_or_never)).transpose()?;
     let planned = request::plan(globals, args, flags, after_dashes);
     let Plan { request, language, left_behind } = planned.map_err(|error| explain_no_file(error, globals, args))?;
@@ -91,9 +94,12 @@ pub(crate) fn execute(
         report::run(&result, &spec, &engine.artifact_dir(result.run));
         if kept_for.is_some() {
             report::say(&format!("the sandbox stays: {}", result.sandbox));
+            if let Some(idle) = kept_for.flatten() {
+                report::say(&format!("it ends by itself after {} without use", report::duration(idle)));
+            }
         }
         hint_at_changes(&result, &spec);
-        hint_at_workspace(&result, &stderr_tail, left_behind.as_deref());
+        hint_at_workspace(&result, &stderr_tail, left_behind.as_deref(), None);
         hint_at_network(&result, &stderr_tail, &spec);
     }
     Ok(result.outcome.exit_code())
@@ -113,32 +119,42 @@ fn explain_no_file(error: Error, globals: &Globals, args: &RunArgs) -> Error {
     }
 }
 
-/// What was typed decides what runs: code, a language or a terminal that only a variable or a file asks for counts where
-/// it fits, and is no reason to run something else or nothing.
-fn typed_wins(mut args: RunArgs, flags: &Flags, command: Option<&[OsString]>, json: bool) -> RunArgs {
-    let typed = |flag: &str| flags.origin(flag) == Origin::Flag;
-    // The file to run is no duration: `run --keep main.py`. What begins with a digit, or follows =, was meant to be one.
+/// The file to run is no duration: `run --keep main.py`. What begins with a digit, or follows =, was meant to be one.
+fn with_file_after_keep(mut args: RunArgs, flags: &Flags) -> RunArgs {
     let is_file = |text: &str| Path::new(text).exists() || !text.starts_with(|first: char| first.is_ascii_digit());
     let joined =
         std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg.as_encoded_bytes().starts_with(b"--keep="));
-    let file =
-        args.keep.take_if(|text| typed("keep") && !joined && parse_time_or_never(text).is_err() && is_file(text));
+    let file = args.keep.take_if(|text| {
+        flags.origin("keep") == Origin::Flag && !joined && parse_time_or_never(text).is_err() && is_file(text)
+    });
     if let Some(file) = file {
         args.program.insert(0, file.into());
         args.keep = Some(DEFAULT_KEEP.to_owned());
     }
-    let names_program = !args.program.is_empty() || command.is_some_and(|words| !words.is_empty());
+    args
+}
+
+/// What was typed decides what runs: code, a language or a terminal that only a variable or a file asks for counts where
+/// it fits, and is no reason to run something else or nothing.
+pub(super) fn typed_wins(
+    mut args: CommandArgs,
+    flags: &Flags,
+    (program, command): (&[OsString], Option<&[OsString]>),
+    json: bool,
+) -> CommandArgs {
+    let typed = |flag: &str| flags.origin(flag) == Origin::Flag;
+    let names_program = !program.is_empty() || command.is_some_and(|words| !words.is_empty());
     if names_program && !typed("code") {
-        args.command.code = None;
+        args.code = None;
     }
-    if args.command.code.is_none() && !typed("language") {
-        let known_by_itself = args.program.first().is_none_or(|file| program::knows_language(Path::new(file)));
+    if args.code.is_none() && !typed("language") {
+        let known_by_itself = program.first().is_none_or(|file| program::knows_language(Path::new(file)));
         if known_by_itself {
-            args.command.language = None;
+            args.language = None;
         }
     }
-    if !typed("terminal") && (json || args.command.stdin.is_some() || !std::io::stdin().is_terminal()) {
-        args.command.terminal = false;
+    if !typed("terminal") && (json || args.stdin.is_some() || !std::io::stdin().is_terminal()) {
+        args.terminal = false;
     }
     args
 }
@@ -319,7 +335,7 @@ fn hint_at_changes(result: &RunResult, spec: &SandboxSpec) {
 }
 
 /// A program that cannot find a host is the commonest second failure.
-fn hint_at_network(result: &RunResult, stderr_tail: &[u8], spec: &SandboxSpec) {
+pub(super) fn hint_at_network(result: &RunResult, stderr_tail: &[u8], spec: &SandboxSpec) {
     const SIGNS: [&str; 6] = [
         "Could not resolve host",
         "Temporary failure in name resolution",
@@ -331,12 +347,18 @@ fn hint_at_network(result: &RunResult, stderr_tail: &[u8], spec: &SandboxSpec) {
     let failed = matches!(result.outcome, Outcome::Exited { code } if code != 0);
     let text = String::from_utf8_lossy(stderr_tail);
     if failed && spec.network == Network::None && SIGNS.iter().any(|sign| text.contains(sign)) {
-        report::say("hint: the sandbox has no network; --network full gives it all that this machine reaches");
+        let flag = if spec.living.is_some() { "glovebox create --network full" } else { "--network full" };
+        report::say(&format!("hint: the sandbox has no network; {flag} gives it all that this machine reaches"));
     }
 }
 
 /// A lone file that misses its neighbours is the commonest first failure.
-fn hint_at_workspace(result: &RunResult, stderr_tail: &[u8], left_behind: Option<&Path>) {
+pub(super) fn hint_at_workspace(
+    result: &RunResult,
+    stderr_tail: &[u8],
+    left_behind: Option<&Path>,
+    sandbox: Option<&str>,
+) {
     const SIGNS: [&str; 4] = ["ModuleNotFoundError", "Cannot find module", "No such file", "FileNotFoundError"];
     let failed = matches!(result.outcome, Outcome::Exited { code } if code != 0);
     let text = String::from_utf8_lossy(stderr_tail);
@@ -346,6 +368,9 @@ fn hint_at_workspace(result: &RunResult, stderr_tail: &[u8], left_behind: Option
         return;
     }
     let advice = match folder.to_str() {
+        _ if sandbox.is_some() => {
+            format!("glovebox cp {}/. {}: brings the files beside it", folder.display(), sandbox.unwrap_or_default())
+        }
         Some(".") => "--workspace . brings the files beside it".to_owned(),
         _ => format!("--workspace {} (or --workspace . from there) brings the files beside it", folder.display()),
     };

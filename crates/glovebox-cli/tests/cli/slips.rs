@@ -213,3 +213,26 @@ fn names_times_and_folders_that_cannot_be_are_told_one_that_can() {
     bench.call(["files", "mkdir", "-p", "box", "a/b"]).expect(0, "");
     told(&bench.call(["files", "mkdir", "box", "a/b"]), 125, "file_exists", &["-p"]);
 }
+
+#[test]
+fn what_a_run_in_a_living_sandbox_lacked_is_told_as_a_flag_of_create() {
+    let bench = Bench::new();
+    bench.write("main.py", "import beside");
+    bench.write("beside.py", "");
+    let living = Living::new(&bench, &["--name", "box", "--pids", "8"]);
+    let alone = bench.call(["exec", "box", "main.py"]);
+    assert!(alone.code == 1 && alone.stderr.contains("glovebox cp ./. box:"), "{alone:?}");
+    let line = "raise OSError('Temporary failure in name resolution')";
+    let offline = living.exec(&["-l", "python", "-c", line]);
+    assert!(offline.code == 1 && offline.stderr.contains("glovebox create --network full"), "{offline:?}");
+    let crowded = living.exec(&["--", "sh", "-c", "for i in $(seq 20); do sleep 5 & done; exit 3"]);
+    assert!(crowded.stderr.contains("(glovebox create --pids)"), "{crowded:?}");
+}
+
+#[test]
+fn a_variable_that_names_a_language_does_not_keep_exec_from_commands() {
+    let bench = Bench::new();
+    let _living = Living::new(&bench, &["--name", "box"]);
+    let mut command = bench.glovebox(["exec", "box", "--", "echo", "ran"]);
+    Called::new(command.env("GLOVEBOX_LANGUAGE", "python").output().expect("it runs")).expect(0, "ran\n");
+}
