@@ -31,6 +31,8 @@ Examples:
   glovebox run --workspace . -- npm test    # run in your folder, which is not changed
   glovebox changes; glovebox apply          # what it would have changed; change it
   glovebox run -t -- bash                   # a terminal inside
+  glovebox create --name box                # a sandbox that stays
+  glovebox exec box -- make                 # run in it, again and again
 
 Every flag can also be set by a variable (--memory is GLOVEBOX_MEMORY) and by a key in
 glovebox.toml or ~/.config/glovebox/config.toml. A flag beats a variable, which beats
@@ -66,8 +68,9 @@ Examples:
   glovebox exec --timeout 10s --env DEBUG=1 box main.py
   run=$(glovebox exec --detach box -- make); glovebox attach $run
 
-Flags stand before the program; what follows FILE or -- belongs to it. Exit codes are
-those of glovebox run.";
+Flags stand before the program; what follows FILE or -- belongs to it. FILE is one of this
+machine, and is copied in. Standard input is yours: in a loop that reads lines, give
+--stdin /dev/null. Exit codes are those of glovebox run.";
 
 const USAGE_EXAMPLES: &str = "\
 Examples:
@@ -113,7 +116,7 @@ Examples:
 /// Runs code that nobody has read, in a sealed sandbox.
 ///
 /// A sandbox has no network, none of your files and none of your variables, unless you give them to it. It needs no
-/// Docker, no KVM and no daemon, and it is gone when the run is over.
+/// Docker, no KVM and no daemon. That of a run is gone when the run is over; one that you create stays.
 #[derive(Debug, Parser)]
 #[command(name = "glovebox", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {

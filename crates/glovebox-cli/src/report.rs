@@ -290,6 +290,8 @@ pub(crate) fn signal_name(signal: i32) -> &'static str {
         11 => " (SIGSEGV: a wrong memory access)",
         13 => " (SIGPIPE)",
         15 => " (SIGTERM)",
+        24 => " (SIGXCPU)",
+        25 => " (SIGXFSZ: a file would have become larger than the sandbox may hold)",
         31 => " (SIGSYS: a system call that the sandbox refuses)",
         _ => "",
     }

@@ -160,6 +160,9 @@ impl Engine {
     /// What a living sandbox uses now, be it paused. To look is not to use it: its idle time goes on.
     pub async fn usage(&self, text: &str) -> Result<UsageNow> {
         let record = self.registry().read(self.registry().find(text)?)?;
+        if self.backend().state(record.sandbox).await? == SandboxState::Stopped {
+            return Err(self.cannot_be_reached(&record, text));
+        }
         let (_guard, _) = self.hold_on(&record).await?;
         self.backend().usage(record.sandbox).await
     }

@@ -186,8 +186,13 @@ fn a_state_that_is_in_the_way_is_told_with_the_verb_and_the_name_that_was_typed(
     let bench = Bench::new();
     let _living = Living::new(&bench, &["--name", "box"]);
     bench.call(["stop", "box"]).expect(0, "");
-    for words in [&["pause", "box"][..], &["resume", "box"], &["exec", "box", "--", "true"], &["files", "list", "box"]]
-    {
+    for words in [
+        &["pause", "box"][..],
+        &["resume", "box"],
+        &["usage", "box"],
+        &["exec", "box", "--", "true"],
+        &["files", "list", "box"],
+    ] {
         told(&bench.call(words), 125, "wrong_state", &["glovebox start box"]);
     }
     bench.call(["start", "box"]).expect(0, "");
