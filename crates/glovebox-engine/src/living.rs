@@ -20,7 +20,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 pub(crate) use errors::paused;
-use errors::{doomed, gone, stopped, stopping, too_old};
+use errors::stopping;
 
 use crate::{
     Engine, Sandbox, Toolchains,
@@ -398,45 +398,10 @@ impl Engine {
         }
     }
 
-    /// Why a sandbox without processes cannot be worked with. `text` is what the caller calls it.
-    fn cannot_be_reached(&self, record: &SandboxRecord, text: &str) -> Error {
-        let known = self.check_backend(record).and_then(|()| self.check_not_ended(record));
-        known.err().unwrap_or_else(|| stopped(record.sandbox, text))
-    }
-
-    /// An error for a sandbox whose time is over, before anything of it is touched: its keeper would end it at once, and its files
-    /// with it.
-    fn check_time_left(&self, record: &SandboxRecord) -> Result<()> {
-        let lifetime = record.spec.living.as_ref().map(|living| living.lifetime).unwrap_or_default();
-        match lifetime.expires_at(record.created_at).filter(|over| *over <= Timestamp::now()) {
-            Some(over) => Err(too_old(record.sandbox, over, &self.registry().store(record.sandbox))),
-            None => Ok(()),
-        }
-    }
-
-    /// An error for a sandbox that ended by itself, or is about to be gone.
-    fn check_not_ended(&self, record: &SandboxRecord) -> Result<()> {
-        let id = record.sandbox;
-        match self.registry().ended(id) {
-            Some(ended) => Err(gone(record, &ended)),
-            None if self.registry().is_doomed(id) => Err(doomed(id)),
-            None => Ok(()),
-        }
-    }
-
     pub(crate) async fn hold(&self, id: SandboxId) -> Result<Hold> {
         let registry = self.registry();
         let waiting = tokio::task::spawn_blocking(move || registry.hold(id)).await;
         waiting.map_err(|error| Error::new(ErrorCode::Internal, "waiting for a sandbox failed").because(error))?
-    }
-
-    fn check_backend(&self, record: &SandboxRecord) -> Result<()> {
-        let (own, theirs) = (self.backend().name(), &record.backend);
-        if own == theirs {
-            return Ok(());
-        }
-        let message = format!("the sandbox {} belongs to the backend {theirs}", record.sandbox);
-        Err(Error::new(ErrorCode::WrongState, message).hint(format!("add --backend {theirs}")))
     }
 
     /// Makes the sandbox of a record, whose storage is in the spec.

@@ -2,10 +2,48 @@
 
 use std::path::Path;
 
-use glovebox_core::{EndReason, Error, ErrorCode, SandboxId, SandboxRecord};
+use glovebox_core::{EndReason, Error, ErrorCode, Result, SandboxId, SandboxRecord};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::registry::Ended;
+use crate::{Engine, registry::Ended};
+
+impl Engine {
+    /// Why a sandbox without processes cannot be worked with. `text` is what the caller calls it.
+    pub(super) fn cannot_be_reached(&self, record: &SandboxRecord, text: &str) -> Error {
+        let known = self.check_backend(record).and_then(|()| self.check_not_ended(record));
+        known.err().unwrap_or_else(|| stopped(record.sandbox, text))
+    }
+
+    /// An error for a sandbox whose time is over, before anything of it is touched: its keeper would end it at once, and its files
+    /// with it.
+    pub(super) fn check_time_left(&self, record: &SandboxRecord) -> Result<()> {
+        let lifetime = record.spec.living.as_ref().map(|living| living.lifetime).unwrap_or_default();
+        match lifetime.expires_at(record.created_at).filter(|over| *over <= Timestamp::now()) {
+            Some(over) => Err(too_old(record.sandbox, over, &self.registry().store(record.sandbox))),
+            None => Ok(()),
+        }
+    }
+
+    /// An error for a sandbox that ended by itself, or is about to be gone.
+    pub(super) fn check_not_ended(&self, record: &SandboxRecord) -> Result<()> {
+        let id = record.sandbox;
+        match self.registry().ended(id) {
+            Some(ended) => Err(gone(record, &ended)),
+            None if self.registry().is_doomed(id) => Err(doomed(id)),
+            None => Ok(()),
+        }
+    }
+
+    /// An error for a sandbox of another backend.
+    pub(super) fn check_backend(&self, record: &SandboxRecord) -> Result<()> {
+        let (own, theirs) = (self.backend().name(), &record.backend);
+        if own == theirs {
+            return Ok(());
+        }
+        let message = format!("the sandbox {} belongs to the backend {theirs}", record.sandbox);
+        Err(Error::new(ErrorCode::WrongState, message).hint(format!("add --backend {theirs}")))
+    }
+}
 
 /// The error for what a paused sandbox cannot do.
 pub(crate) fn paused(id: SandboxId, text: &str) -> Error {
@@ -14,7 +52,7 @@ pub(crate) fn paused(id: SandboxId, text: &str) -> Error {
 }
 
 /// The error for what a stopped sandbox cannot do.
-pub(super) fn stopped(id: SandboxId, text: &str) -> Error {
+fn stopped(id: SandboxId, text: &str) -> Error {
     let message = format!("the sandbox {id} is stopped");
     Error::new(ErrorCode::WrongState, message).hint(format!("glovebox start {text} starts it again, with its files"))
 }
@@ -27,7 +65,7 @@ pub(super) fn stopping(record: &SandboxRecord) -> Error {
 }
 
 /// The error for a sandbox that ended by itself.
-pub(super) fn gone(record: &SandboxRecord, ended: &Ended) -> Error {
+fn gone(record: &SandboxRecord, ended: &Ended) -> Error {
     let lifetime = record.spec.living.as_ref().map(|living| living.lifetime).unwrap_or_default();
     let (why, flag) = match ended.reason {
         EndReason::IdleTimeout => (format!("it was not used for {}", in_words(lifetime.idle)), "--idle-timeout"),
@@ -38,7 +76,7 @@ pub(super) fn gone(record: &SandboxRecord, ended: &Ended) -> Error {
 }
 
 /// The error for a sandbox that was destroyed and has a process that did not end.
-pub(super) fn doomed(id: SandboxId) -> Error {
+fn doomed(id: SandboxId) -> Error {
     let message = format!("the sandbox {id} was destroyed, and is gone when the last of its processes ends");
     Error::new(ErrorCode::WrongState, message).hint("make another one")
 }
@@ -49,7 +87,7 @@ fn in_words(time: Option<std::time::Duration>) -> String {
 }
 
 /// The error for a stopped sandbox whose time is over.
-pub(super) fn too_old(id: SandboxId, over: Timestamp, files: &Path) -> Error {
+fn too_old(id: SandboxId, over: Timestamp, files: &Path) -> Error {
     let message = format!("the sandbox {id} is too old to be started again: its time was over at {over:.0}");
     let files = files.display();
     Error::new(ErrorCode::WrongState, message).hint(format!(
