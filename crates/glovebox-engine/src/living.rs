@@ -145,7 +145,8 @@ impl Engine {
             SandboxState::Stopping => Err(stopping(&record)),
             SandboxState::Stopped => Err(self.cannot_be_reached(&record, text)),
             SandboxState::Creating => {
-                Err(Error::new(ErrorCode::WrongState, format!("the sandbox {} is being started", record.sandbox)))
+                Err(Error::new(ErrorCode::WrongState, format!("the sandbox {} is being started", record.sandbox))
+                    .hint("try again in a moment"))
             }
             _ => self.open_record(record).await,
         }

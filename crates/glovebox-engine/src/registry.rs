@@ -195,7 +195,10 @@ impl Registry {
         let fits = |id: &SandboxId| id.to_string()[3..].starts_with(&wanted) && !wanted.is_empty();
         let found: Vec<SandboxId> = self.ids()?.into_iter().filter(fits).collect();
         match &found[..] {
-            [] => Err(not_found(text)),
+            [] => Err(self.written_otherwise(text).map_or_else(
+                || not_found(text),
+                |name| not_found(text).hint(format!("did you mean {name}? capital letters count")),
+            )),
             [id] => Ok(*id),
             several => {
                 // The newest are the likeliest.
@@ -205,6 +208,13 @@ impl Registry {
                     .hint(format!("write more of it: {}{more}", named.join(", "))))
             }
         }
+    }
+
+    /// The name of a sandbox that differs from a text in capital letters alone.
+    fn written_otherwise(&self, text: &str) -> Option<SandboxName> {
+        let names = fs::read_dir(self.folder.join("names")).ok()?.flatten();
+        let mut names = names.filter_map(|entry| SandboxName::parse(entry.file_name().to_str()?).ok());
+        names.find(|name| name.as_str().eq_ignore_ascii_case(text) && matches!(self.named(name), Ok(Some(_))))
     }
 
     fn named(&self, name: &SandboxName) -> Result<Option<SandboxId>> {

@@ -82,7 +82,7 @@ async fn find(engine: &Engine, ledger: &Ledger, text: &str) -> Result<Named> {
             Err(error) if error.code == ErrorCode::SandboxNotFound => {
                 let message =
                     format!("the run {run} is under way in a sandbox of its own, which only its caller reaches");
-                Err(Error::new(ErrorCode::WrongState, message))
+                Err(Error::new(ErrorCode::WrongState, message).hint("Ctrl-C where it was started ends it"))
             }
             Err(error) => Err(error),
         };

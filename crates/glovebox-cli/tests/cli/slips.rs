@@ -175,6 +175,7 @@ fn the_id_of_something_else_is_recognised() {
         told(&bench.call(words.iter().chain(&[&*living.id])), 125, "run_not_found", &[&lists]);
     }
     told(&bench.call(["show", "sb_0"]), 125, "ambiguous_id", &[&living.id, &other.id]);
+    told(&bench.call(["show", "BOX"]), 125, "sandbox_not_found", &["did you mean box?"]);
     told(&bench.call(["show", "nosuch"]), 125, "sandbox_not_found", &["glovebox list"]);
     told(&bench.call(["files", "list", "box:x"]), 125, "sandbox_not_found", &["ID and PATH stand apart"]);
     bench.write("a.py", "");
