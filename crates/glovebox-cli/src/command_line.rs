@@ -233,6 +233,36 @@ mod tests {
     }
 
     #[test]
+    fn what_the_guides_type_is_understood() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let guides = std::fs::read_dir(root.join("docs/guides")).expect("the guides");
+        let pages = guides.map(|guide| guide.expect("a guide").path()).chain([root.join("README.md")]);
+        let mut seen = 0;
+        for page in pages.filter(|page| page.extension().is_some_and(|ending| ending == "md")) {
+            let text = std::fs::read_to_string(&page).expect("a page");
+            // Every second part is a block of code.
+            for block in text
+                .split("\n```")
+                .skip(1)
+                .step_by(2)
+                .filter(|block| block.starts_with("sh\n") || block.starts_with("console\n"))
+            {
+                let typed = block.lines().filter_map(|line| match block.starts_with("console") {
+                    true => line.strip_prefix("$ "),
+                    false => Some(line),
+                });
+                for call in typed.flat_map(calls) {
+                    let words: Vec<&str> = call.iter().map(String::as_str).collect();
+                    parse_words(&words)
+                        .unwrap_or_else(|error| panic!("{}: {words:?}: {}", page.display(), error.message));
+                    seen += 1;
+                }
+            }
+        }
+        assert!(seen > 80, "only {seen} calls were looked at");
+    }
+
+    #[test]
     fn a_usage_error_is_told_as_json_only_when_our_own_flags_ask_for_it() {
         let args = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
         assert!(asks_for_json(&args(&["glovebox", "run", "--bogus", "--json"])));
