@@ -80,6 +80,9 @@ fn explain_no_file(error: Error, call: &str, program: &[OsString]) -> Error {
     let Some(file) = words.first().filter(|_| error.code == ErrorCode::FileNotFound && error.hint.is_none()) else {
         return error;
     };
+    if *file == "-" {
+        return error.hint(format!("for a program on standard input: {call} -- python3 -"));
+    }
     if file.contains(":/") {
         return error.hint(format!("--mount {file} shows a file or folder of this machine inside; -v is --verbose"));
     }

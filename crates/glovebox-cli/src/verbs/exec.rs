@@ -51,7 +51,7 @@ pub(crate) fn execute(
         let followed = runtime.block_on(following);
         return followed
             .map(|result| result.outcome.exit_code())
-            .map_err(|e| run::explain_not_found(e, language, &argv));
+            .map_err(|e| run::explain_not_found(e, language, &argv, Some(&args.id)));
     }
     attach::follow_left_behind(globals);
     let starting =
@@ -59,7 +59,7 @@ pub(crate) fn execute(
     let Finished { result, stderr_tail } = match runtime.block_on(starting) {
         Ok(Some(finished)) => finished,
         Ok(None) => return Ok(Outcome::Cancelled.exit_code()),
-        Err(error) => return Err(run::explain_not_found(error, language, &argv)),
+        Err(error) => return Err(run::explain_not_found(error, language, &argv, Some(&args.id))),
     };
     report::warnings(&result);
     if globals.verbose {

@@ -81,7 +81,7 @@ pub(crate) fn execute(
     let Finished { result, stderr_tail } = match runtime.block_on(driving) {
         Ok(Some(finished)) => finished,
         Ok(None) => return Ok(Outcome::Cancelled.exit_code()),
-        Err(error) => return Err(explain_not_found(error, language, &argv)),
+        Err(error) => return Err(explain_not_found(error, language, &argv, None)),
     };
     report::warnings(&result);
     let stderr_tail = if result.step == Step::Compile { result.stderr.to_bytes() } else { stderr_tail };
@@ -301,24 +301,47 @@ fn keep_tail(tail: &mut Vec<u8>, bytes: &[u8]) {
     tail.drain(..tail.len().saturating_sub(TAIL_BYTES));
 }
 
-/// Tells a missing interpreter from a missing program, and says where programs come from.
-pub(super) fn explain_not_found(error: Error, language: Option<&Language>, argv: &[String]) -> Error {
-    if error.code != ErrorCode::CommandNotFound {
-        return error;
-    }
-    let program = &argv[0];
-    match language {
-        Some(language) => glovebox_engine::not_found(language, Some(error.message)),
-        None if error.hint.is_some() => error,
-        None if program.contains(' ') => error.hint(format!(
-            "{program:?} is one word here: leave out the quotes, or run it by a shell: sh -c {program:?}"
-        )),
-        None if Path::new(program).exists() => {
-            let hint = "the sandbox has none of your files: --workspace . brings this folder, --file brings one file";
-            error.hint(hint)
+/// Words that a shell knows by itself, and that are no programs.
+const OF_SHELLS: [&str; 10] = ["cd", "source", ".", "export", "alias", "set", "unset", "exit", "ulimit", "umask"];
+
+/// Tells a missing interpreter from a missing program, and says where programs come from. `sandbox` is the living one that was
+/// named.
+pub(super) fn explain_not_found(
+    error: Error,
+    language: Option<&Language>,
+    argv: &[String],
+    sandbox: Option<&str>,
+) -> Error {
+    let program = argv[0].as_str();
+    let hint = match (error.code, language) {
+        (ErrorCode::CommandNotFound, Some(language)) => {
+            return glovebox_engine::not_found(language, Some(error.message));
         }
-        None => error.hint("the image host holds the programs of /usr, /bin and /opt of this machine"),
-    }
+        _ if error.hint.is_some() => return error,
+        (ErrorCode::CommandNotExecutable, _) => {
+            format!("chmod +x makes a file executable; or name what runs it, as in python3 {program}")
+        }
+        (ErrorCode::CommandNotFound, _) if program.contains(' ') => {
+            format!("{program:?} is one word here: leave out the quotes, or run it by a shell: sh -c {program:?}")
+        }
+        (ErrorCode::CommandNotFound, _) if OF_SHELLS.contains(&program) => {
+            format!(
+                "{program} is a word of shells: sh -c {:?}; --workdir and --env set folder and variables",
+                argv.join(" ")
+            )
+        }
+        (ErrorCode::CommandNotFound, _) if program.contains('=') => format!("--env {program} sets a variable"),
+        (ErrorCode::CommandNotFound, _) if Path::new(program).exists() => match sandbox {
+            Some(sandbox) => format!("the sandbox has none of your files: glovebox cp {program} {sandbox}: brings one"),
+            None => "the sandbox has none of your files: --workspace . brings this folder, --file brings one file"
+                .to_owned(),
+        },
+        (ErrorCode::CommandNotFound, _) => {
+            "the image host holds the programs of /usr, /bin and /opt of this machine".to_owned()
+        }
+        _ => return error,
+    };
+    error.hint(hint)
 }
 
 /// Changes that stayed inside wait for somebody who looks at them. Scripts know that; people at a terminal are told.

@@ -152,6 +152,18 @@ fn a_command_without_dashes_is_told_the_dashes() {
     told(&bench.call(["exec", "box", "-l", "sh"]), 2, "usage", &["glovebox exec box -- COMMAND"]);
     told(&bench.call(["exec", "-l", "box", "ls"]), 125, "unknown_language", &["languages: "]);
     told(&bench.call(["exec", "box", "--", "ls -l"]), 127, "command_not_found", &["leave out the quotes"]);
+    told(
+        &bench.call(["exec", "box", "--", "cd", "/tmp"]),
+        127,
+        "command_not_found",
+        &["sh -c \"cd /tmp\"", "--workdir"],
+    );
+    told(&bench.call(["exec", "box", "--", "A=1", "env"]), 127, "command_not_found", &["--env A=1"]);
+    told(&bench.call(["exec", "box", "-"]), 125, "file_not_found", &["glovebox exec box -- python3 -"]);
+    bench.write("tool", "");
+    told(&bench.call(["exec", "box", "--", "./tool"]), 127, "command_not_found", &["glovebox cp ./tool box:"]);
+    bench.call(["cp", "tool", "box:"]).expect(0, "");
+    told(&bench.call(["exec", "box", "--", "./tool"]), 126, "command_not_executable", &["chmod +x"]);
     // One that is inside is no file of this machine.
     bench.call(["exec", "box", "--", "touch", "main.py"]).expect(0, "");
     told(&bench.call(["exec", "box", "main.py"]), 125, "file_not_found", &["glovebox exec box -- PROGRAM main.py"]);
