@@ -96,11 +96,11 @@ impl LivingFolder {
         for _ in 0..ATTEMPTS {
             make_private(&self.path)?;
             match self.take_lock() {
-                Ok(Some(lock)) if rustix::fs::fstat(&lock)?.st_nlink > 0 => {
+                Ok(Some(lock)) => {
                     self.touch()?;
                     return Ok(lock);
                 }
-                Ok(_) => {}
+                Ok(None) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => last = error,
                 Err(error) => return Err(error),
             }
@@ -117,6 +117,8 @@ impl LivingFolder {
         // Not later: to close another descriptor of it would release it.
         let file = sys::put_aside(file);
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+            // Whoever had it has removed the folder since it was opened here, and the folder may be another's by now.
+            Ok(()) if rustix::fs::fstat(&file)?.st_nlink == 0 => Ok(None),
             Ok(()) => Ok(Some(file)),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => Ok(None),
             Err(error) => Err(error.into()),
