@@ -402,7 +402,8 @@ pub(crate) fn short_command(verb: &str) -> Option<clap::Command> {
 }
 
 /// Changes every flag of the command line; `change` gets the flag's key first. The key is the flag's name, and below a
-/// verb of verbs also the name of that verb: `runs list --label` is `runs-label`, since `label` belongs to `run`.
+/// verb of verbs also the name of that verb: `runs list --label` is `runs-label`, since `label` belongs to `run`. For the same
+/// reason `destroy --label` is `destroy-label`.
 pub(crate) fn map_flags(command: clap::Command, change: &impl Fn(String, Arg) -> Arg) -> clap::Command {
     let changed = |prefix: &str, arg: Arg| match arg.get_long() {
         Some(long) => change(key(prefix, long), arg),
@@ -410,9 +411,14 @@ pub(crate) fn map_flags(command: clap::Command, change: &impl Fn(String, Arg) ->
     };
     command.mut_args(|arg| changed("", arg)).mut_subcommands(|verb| {
         let name = verb.get_name().to_owned();
-        let verb = verb.mut_args(|arg| changed("", arg));
+        let verb = verb.mut_args(|arg| changed(prefix(&name), arg));
         verb.mut_subcommands(|below| below.mut_args(|arg| changed(&name, arg)))
     })
+}
+
+/// What stands before the keys of the flags of a verb.
+pub(crate) fn prefix(verb: &str) -> &str {
+    if verb == "destroy" { verb } else { "" }
 }
 
 /// The key of a flag, by which a configuration file names it.
@@ -476,7 +482,7 @@ mod tests {
         };
         look(&command, "");
         for verb in command.get_subcommands() {
-            look(verb, "");
+            look(verb, prefix(verb.get_name()));
             verb.get_subcommands().for_each(|below| look(below, verb.get_name()));
         }
         assert_eq!(variable(&key("runs", "label")), "GLOVEBOX_RUNS_LABEL");

@@ -14,7 +14,7 @@ use glovebox_core::{Error, ErrorCode, Result};
 use toml::{Table, Value};
 
 use crate::{
-    args::{key, map_flags},
+    args::{key, map_flags, prefix},
     files, later, trust,
 };
 
@@ -249,7 +249,9 @@ fn find_flag<'a>(command: &'a clap::Command, wanted: &str) -> Option<&'a Arg> {
         return None;
     }
     let below = |verb: &'a clap::Command| verb.get_subcommands().find_map(|part| named(part, verb.get_name()));
-    named(command, "").or_else(|| command.get_subcommands().find_map(|verb| named(verb, "").or_else(|| below(verb))))
+    named(command, "").or_else(|| {
+        command.get_subcommands().find_map(|verb| named(verb, prefix(verb.get_name())).or_else(|| below(verb)))
+    })
 }
 
 fn unknown_key(file: &Path, key: &str) -> Error {

@@ -6,7 +6,7 @@ use clap::{ArgMatches, parser::ValueSource};
 use glovebox_core::{Error, ErrorCode, Result};
 
 use crate::{
-    args::{is_global, key, variable},
+    args::{is_global, key, prefix, variable},
     config::Config,
     trust,
 };
@@ -30,7 +30,7 @@ pub(crate) enum Origin {
 #[derive(Debug)]
 pub(crate) struct Flags {
     matches: ArgMatches,
-    /// The verb of verbs that they are below, or nothing.
+    /// What stands before their keys.
     prefix: String,
     pub(crate) config: Config,
 }
@@ -41,7 +41,7 @@ impl Flags {
         let (verb, of_verb) = matches.subcommand().unwrap_or(("", matches));
         let (prefix, innermost) = match of_verb.subcommand() {
             Some((_, below)) => (verb, below),
-            None => ("", of_verb),
+            None => (prefix(verb), of_verb),
         };
         Flags { matches: innermost.clone(), prefix: prefix.to_owned(), config }
     }

@@ -100,32 +100,14 @@ pub(crate) fn error(error: &Error, as_json: bool) -> u8 {
     error.code.exit_code()
 }
 
-/// When the sandbox of a run was made, which decides where its limits are raised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Made {
-    /// For the run.
-    ForIt,
-    /// Before it, by `glovebox create`.
-    Before,
-}
-
-impl Made {
-    /// How a flag of the sandbox is given.
-    fn flag(self, flag: &str) -> String {
-        match self {
-            Made::ForIt => flag.to_owned(),
-            Made::Before => format!("glovebox create {flag}"),
-        }
-    }
-}
-
-/// Says what a finished run leaves to be said.
-pub(crate) fn run(result: &RunResult, spec: &SandboxSpec, artifact_dir: &Path) {
+/// Says what a finished run leaves to be said. Of a fresh sandbox, whose spec is given, also what it lacked; of one that stays
+/// that was said when it was made.
+pub(crate) fn run(result: &RunResult, fresh: Option<&SandboxSpec>, artifact_dir: &Path) {
     if result.step == Step::Compile {
         // As it came from the compiler; a standard error that cannot be written leaves nobody to tell.
         let _ = stderr().lock().write_all(&result.stderr.to_bytes());
     }
-    let made = if spec.living.is_some() { Made::Before } else { Made::ForIt };
+    let made = if fresh.is_some() { Made::ForIt } else { Made::Before };
     match (outcome(result, made), result.step) {
         (Some(line), Step::Run) => say(&line),
         (Some(line), Step::Compile) => say(&format!("while compiling: {line}")),
@@ -140,8 +122,7 @@ pub(crate) fn run(result: &RunResult, spec: &SandboxSpec, artifact_dir: &Path) {
             say(&line);
         }
     }
-    // Of a sandbox that stays, its creation has said it.
-    if made == Made::ForIt {
+    if let Some(spec) = fresh {
         missing(&result.isolation, spec);
     }
     for denial in &result.denials {
@@ -245,6 +226,25 @@ fn outcome(result: &RunResult, made: Made) -> Option<String> {
         Outcome::Lost => "the sandbox went away under the run".to_owned(),
         other => format!("{other:?}"),
     })
+}
+
+/// When the sandbox of a run was made, which decides where its limits are raised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Made {
+    /// For the run.
+    ForIt,
+    /// Before it, by `glovebox create`.
+    Before,
+}
+
+impl Made {
+    /// How a flag of the sandbox is given.
+    fn flag(self, flag: &str) -> String {
+        match self {
+            Made::ForIt => flag.to_owned(),
+            Made::Before => format!("glovebox create {flag}"),
+        }
+    }
 }
 
 fn limit_hit(limit: LimitKind, result: &RunResult, made: Made) -> Option<String> {

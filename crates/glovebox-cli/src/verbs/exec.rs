@@ -68,7 +68,7 @@ pub(crate) fn execute(
     if globals.json {
         report::document(&result)?;
     } else {
-        report::run(&result, &spec, &engine.artifact_dir(result.run));
+        report::run(&result, None, &engine.artifact_dir(result.run));
         run::hint_at_workspace(&result, &stderr_tail, left_behind.as_deref(), Some(&args.id));
         run::hint_at_network(&result, &stderr_tail, &spec);
     }

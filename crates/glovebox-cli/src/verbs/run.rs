@@ -91,12 +91,9 @@ pub(crate) fn execute(
     if globals.json {
         report::document(&result)?;
     } else {
-        report::run(&result, &spec, &engine.artifact_dir(result.run));
+        report::run(&result, Some(&spec), &engine.artifact_dir(result.run));
         if kept_for.is_some() {
             report::say(&format!("the sandbox stays: {}", result.sandbox));
-            if let Some(idle) = kept_for.flatten() {
-                report::say(&format!("it ends by itself after {} without use", report::duration(idle)));
-            }
         }
         hint_at_changes(&result, &spec);
         hint_at_workspace(&result, &stderr_tail, left_behind.as_deref(), None);

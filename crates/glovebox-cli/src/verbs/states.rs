@@ -77,7 +77,7 @@ pub(crate) fn destroy(
     flags: &Flags,
     backend: Option<Result<NativeBackend>>,
 ) -> Result<u8> {
-    // A variable or a file that says `all` means the files of `changes`. Only what was typed destroys.
+    // Neither a variable nor a file destroys what nobody named.
     let all = args.all && flags.origin("all") == Origin::Flag;
     match (all, args.ids.is_empty()) {
         (true, false) => {

@@ -75,13 +75,20 @@ fn all_sandboxes_are_destroyed_when_that_is_typed() {
         let refused = bench.call(words);
         assert!(refused.code == 2 && refused.stderr.contains("leave out either"), "{refused:?}");
     }
-    // A variable means the flag of `changes`, and so does a configuration file.
-    let command = &mut bench.glovebox(["destroy"]);
-    let refused = Called::new(command.env("GLOVEBOX_ALL", "1").output().expect("it runs"));
-    assert!(refused.code == 2 && refused.stderr.contains("no sandbox is named"), "{refused:?}");
+    // Neither a variable destroys what nobody named, nor do the labels of what is made choose what is destroyed.
+    let with = |name: &str, value: &str, words: &[&str]| {
+        Called::new(bench.glovebox(words).env(name, value).output().expect("it runs"))
+    };
+    for name in ["GLOVEBOX_ALL", "GLOVEBOX_DESTROY_ALL"] {
+        let refused = with(name, "1", &["destroy"]);
+        assert!(refused.code == 2 && refused.stderr.contains("no sandbox is named"), "{refused:?}");
+    }
+    with("GLOVEBOX_DESTROY_LABEL", "team=green", &["destroy", "--all"]).expect(0, "");
+    assert_eq!(bench.call(["list", "--ids"]).text().lines().count(), 2);
     bench.call(["destroy", "--all", "--label", "team=red"]).expect(0, "");
     bench.call(["list", "--ids"]).expect(0, &format!("{}\n", blue.id));
-    assert_eq!(bench.call(["destroy", "--all", "--json", "--yes"]).document(), json!({ "destroyed": [blue.id] }));
+    let all = with("GLOVEBOX_LABEL", "team=red", &["destroy", "--all", "--json", "--yes"]);
+    assert_eq!(all.document(), json!({ "destroyed": [blue.id] }));
     drop(red);
 }
 
