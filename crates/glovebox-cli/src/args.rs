@@ -91,6 +91,7 @@ Examples:
   glovebox run --workspace . -- make format
   glovebox changes                          # what the last run here changed
   glovebox changes --summary 01JCQ6V8       # the list alone, of another run
+  glovebox changes box                      # all that changed in a sandbox since it was made
   glovebox changes --patch > agent.patch    # for git apply
   glovebox changes --only src --json        # for programs";
 
@@ -100,6 +101,7 @@ Examples:
   glovebox apply --dry-run                  # what that would do
   glovebox apply -i                         # asks about each file
   glovebox apply 01JCQ6V8 --to ../copy      # another run, another folder
+  glovebox apply box                        # all that changed in a sandbox
   glovebox apply --reverse                  # undoes the last apply to this folder
 
 What never comes out of a sandbox: devices, pipes and sockets, set-user-id bits, and
@@ -242,15 +244,15 @@ pub(crate) enum Verb {
     Projects(ProjectsArgs),
     /// Look back at runs: list them, show one, read its output
     Runs(RunsArgs),
-    /// Show what a run changed: a list, and the text that came and went
+    /// Show what a run changed, or a sandbox since it was made: a list, and the text that came and went
     ///
-    /// Without RUN it is the last run with this folder as its workspace. Files that .gitignore leaves out are not shown, nor
+    /// Without ID it is the last run with this folder as its workspace. Files that .gitignore leaves out are not shown, nor
     /// those that Git itself keeps.
     #[command(after_help = CHANGES_EXAMPLES)]
     Changes(ChangesArgs),
-    /// Bring the changes of a run to a folder of this machine: all of them, or none
+    /// Bring the changes of a run or a sandbox to a folder of this machine: all of them, or none
     ///
-    /// Without RUN it is the last run with this folder as its workspace. Nothing is applied when the folder is not as the run
+    /// Without ID it is the last run with this folder as its workspace. Nothing is applied when the folder is not as the run
     /// saw it; the conflicts are listed, and the exit code is 1.
     #[command(after_help = APPLY_EXAMPLES)]
     Apply(ApplyArgs),
@@ -288,9 +290,9 @@ pub(crate) enum Verb {
 
 #[derive(Debug, Args)]
 pub(crate) struct ChangesArgs {
-    /// The id of the run, or as much of its beginning as no other run has
-    #[arg(value_name = "RUN")]
-    pub(crate) run: Option<String>,
+    /// A run, or a sandbox that is there: its id, as much of its beginning as no other has, or the name of the sandbox
+    #[arg(value_name = "ID")]
+    pub(crate) id: Option<String>,
     /// Also what .gitignore leaves out, and what Git itself keeps
     #[arg(long)]
     pub(crate) all: bool,
@@ -310,10 +312,10 @@ pub(crate) struct ChangesArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ApplyArgs {
-    /// The id of the run, or as much of its beginning as no other run has
-    #[arg(value_name = "RUN")]
-    pub(crate) run: Option<String>,
-    /// The folder to change [default: the workspace of the run]
+    /// A run, or a sandbox that is there: its id, as much of its beginning as no other has, or the name of the sandbox
+    #[arg(value_name = "ID")]
+    pub(crate) id: Option<String>,
+    /// The folder to change [default: the workspace of the run or sandbox]
     #[arg(long, value_name = "DIR")]
     pub(crate) to: Option<PathBuf>,
     /// Say what would be done, and do nothing
@@ -334,7 +336,7 @@ pub(crate) struct ApplyArgs {
     /// Apply what does not conflict, and leave the rest
     #[arg(long)]
     pub(crate) skip_conflicts: bool,
-    /// Undo the last apply to this folder, or the one of RUN
+    /// Undo the last apply to this folder, or the one of ID
     #[arg(long, conflicts_with_all = ["interactive", "only", "all", "outward_links", "skip_conflicts"])]
     pub(crate) reverse: bool,
 }
@@ -403,7 +405,7 @@ pub(crate) fn short_command(verb: &str) -> Option<clap::Command> {
 
 /// Changes every flag of the command line; `change` gets the flag's key first. The key is the flag's name, and below a
 /// verb of verbs also the name of that verb: `runs list --label` is `runs-label`, since `label` belongs to `run`. For the same
-/// reason `destroy --label` is `destroy-label`.
+/// reason `list --label` is `list-label`, and `destroy --label` is `destroy-label`.
 pub(crate) fn map_flags(command: clap::Command, change: &impl Fn(String, Arg) -> Arg) -> clap::Command {
     let changed = |prefix: &str, arg: Arg| match arg.get_long() {
         Some(long) => change(key(prefix, long), arg),
@@ -418,7 +420,7 @@ pub(crate) fn map_flags(command: clap::Command, change: &impl Fn(String, Arg) ->
 
 /// What stands before the keys of the flags of a verb.
 pub(crate) fn prefix(verb: &str) -> &str {
-    if verb == "destroy" { verb } else { "" }
+    if ["list", "destroy"].contains(&verb) { verb } else { "" }
 }
 
 /// The key of a flag, by which a configuration file names it.

@@ -10,7 +10,7 @@ use std::{
 
 use glovebox_core::{
     Error, ErrorCode, Isolation, Layer, LimitKind, Network, Outcome, Result, RunResult, SandboxSpec, Step, Tier,
-    printable,
+    Warning, printable,
 };
 use serde::Serialize;
 
@@ -140,6 +140,12 @@ pub(crate) fn ending(result: &RunResult) {
     }
 }
 
+/// The layers that are missing although nobody asked for that, in words.
+pub(crate) fn missing_words(isolation: &Isolation, spec: &SandboxSpec) -> Option<String> {
+    let missing = missing_layers(isolation, spec);
+    (!missing.is_empty()).then(|| missing.join(", "))
+}
+
 /// Says which layers are missing although nobody asked for that.
 pub(crate) fn missing(isolation: &Isolation, spec: &SandboxSpec) {
     let missing = missing_layers(isolation, spec);
@@ -158,9 +164,10 @@ pub(crate) fn missing(isolation: &Isolation, spec: &SandboxSpec) {
 
 /// Says what Glovebox could not do for a run. The result document says it too, but the run's caller may not look there.
 pub(crate) fn warnings(result: &RunResult) {
-    for warning in &result.warnings {
-        let lost = if result.recorded { "" } else { "this run is not recorded: " };
-        say(&format!("warning: {lost}{} [{}]", warning.message, warning.code));
+    // Why a run was lost is told with its outcome.
+    let is_told = |warning: &&Warning| why_lost(result) == Some(warning.message.as_str());
+    for warning in result.warnings.iter().filter(|warning| !is_told(warning)) {
+        say(&format!("warning: {} [{}]", warning.message, warning.code));
         if let Some(hint) = &warning.hint {
             say(&format!("hint: {hint}"));
         }
@@ -196,6 +203,12 @@ pub(crate) fn details(result: &RunResult) {
     say(&format!("layers in place: {}", names(&result.isolation.present).join(", ")));
 }
 
+/// Who ended the sandbox of a run that was lost, where that is known.
+pub(crate) fn why_lost(result: &RunResult) -> Option<&str> {
+    let mut warnings = result.warnings.iter().filter(|_| result.outcome == Outcome::Lost);
+    warnings.find(|warning| warning.code == ErrorCode::SandboxLost.as_str()).map(|warning| warning.message.as_str())
+}
+
 fn outcome(result: &RunResult, made: Made) -> Option<String> {
     Some(match &result.outcome {
         // These speak for themselves: the program had its say, or the caller asked for the end.
@@ -223,7 +236,10 @@ fn outcome(result: &RunResult, made: Made) -> Option<String> {
             let limit = size(result.limits.disk_bytes);
             format!("the disk was full: limit {limit}; raise it with {}", made.flag("--disk"))
         }
-        Outcome::Lost => "the sandbox went away under the run".to_owned(),
+        Outcome::Lost => match why_lost(result) {
+            Some(why) => format!("{why} while the run was at work"),
+            None => "the sandbox went away under the run".to_owned(),
+        },
         other => format!("{other:?}"),
     })
 }
@@ -303,6 +319,7 @@ pub(crate) fn size(bytes: u64) -> String {
     match UNITS.iter().find(|(_, shift)| bytes >= 1 << shift) {
         Some((unit, shift)) if bytes.is_multiple_of(1 << shift) => format!("{} {unit}", bytes >> shift),
         Some((unit, shift)) => format!("{:.1} {unit}", bytes as f64 / (1u64 << shift) as f64),
+        None if bytes == 1 => "1 byte".to_owned(),
         None => format!("{bytes} bytes"),
     }
 }
@@ -351,7 +368,7 @@ mod tests {
     fn sizes_and_durations_read_as_they_are_typed() {
         assert_eq!(size(64 << 20), "64 MiB");
         assert_eq!(size((3 << 30) / 2), "1.5 GiB");
-        assert_eq!(size(900), "900 bytes");
+        assert_eq!((size(900).as_str(), size(1).as_str(), size(0).as_str()), ("900 bytes", "1 byte", "0 bytes"));
         assert_eq!(duration(Duration::from_secs(30)), "30s");
         assert_eq!(duration(Duration::from_secs(5400)), "1h30m");
         assert_eq!(duration(Duration::from_millis(1500)), "1s500ms");

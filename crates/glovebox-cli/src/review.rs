@@ -10,9 +10,10 @@ use std::{
 use anstyle::{AnsiColor, Style};
 use glovebox_changes::{Diff, DiffLine, Rename, Selection, WORKING, Wish, diff, find_renames, select, stays_folder};
 use glovebox_core::{
-    Change, ChangeRecord, Error, ErrorCode, FileKind, FileState, NotKept, Obstacle, Result, RunId, printable,
+    Change, ChangeRecord, ChangeSource, Error, ErrorCode, FileKind, FileState, NotKept, Obstacle, Result, RunId,
+    SandboxId, WorkspaceMode, printable,
 };
-use glovebox_engine::CHANGE_RECORD;
+use glovebox_engine::{CHANGE_RECORD, Engine, SandboxStatus};
 use glovebox_ledger::{Blobs, Filter, Ledger};
 use serde_json::{Value, json};
 
@@ -22,12 +23,18 @@ use crate::{
     report,
 };
 
+/// Why a read-write workspace has no changes.
+const WRITTEN_AT_ONCE: &str = "its workspace was read-write, so writes reached the host at once";
+
 const MODIFIED: Style = AnsiColor::Yellow.on_default();
 
-/// A run that is to be reviewed.
+/// Changes that are to be reviewed.
 pub(crate) struct Reviewed {
-    pub(crate) run: RunId,
-    /// The host's folder that its working directory showed, where writes stayed inside.
+    /// Whose they are.
+    pub(crate) source: ChangeSource,
+    /// The sandbox in which they were made.
+    pub(crate) sandbox: Option<SandboxId>,
+    /// The host's folder that the working directory showed, where writes stayed inside.
     pub(crate) workspace: Option<PathBuf>,
     pub(crate) record: ChangeRecord,
     pub(crate) blobs: Blobs,
@@ -36,29 +43,56 @@ pub(crate) struct Reviewed {
 }
 
 impl Reviewed {
-    /// Loads the run that somebody named, or else the last one of the folder that we are in.
-    pub(crate) async fn load(ledger: &Ledger, named: Option<&str>) -> Result<Reviewed> {
-        let run = match named {
-            Some(text) => ledger.find(text).await?,
-            None => last_of_this_folder(ledger).await?,
+    /// Loads what somebody named, a run or a sandbox, or else the last run of the folder that we are in.
+    pub(crate) async fn load(engine: &Engine, ledger: &Ledger, named: Option<&str>) -> Result<Reviewed> {
+        let source = match named {
+            Some(text) => find(engine, ledger, text).await?,
+            None => last_of_this_folder(ledger).await?.into(),
         };
+        match source {
+            ChangeSource::Run(run) => Reviewed::of_run(ledger, run).await,
+            ChangeSource::Sandbox(sandbox) => Reviewed::of_sandbox(engine, ledger, sandbox).await,
+        }
+    }
+
+    async fn of_run(ledger: &Ledger, run: RunId) -> Result<Reviewed> {
         let document: Value = serde_json::from_str(&ledger.document(run).await?)
             .map_err(|error| damaged(run, "document").because(error))?;
+        let sandbox = document["sandbox"].as_str().and_then(|id| id.parse().ok());
         if document["outcome"].is_null() {
-            return Err(Error::new(ErrorCode::RunNotFound, format!("{run} is still running"))
-                .hint("its changes are known when it is over"));
+            let all = document["sandbox"].as_str().unwrap_or("ID");
+            return Err(Error::new(ErrorCode::RunNotFound, format!("{run} is still running")).hint(format!(
+                "its changes are known when it is over; glovebox changes {all} shows those of its sandbox"
+            )));
         }
         let workspace = document["workspace"]["path"].as_str().filter(|_| document["workspace"]["mode"] == "overlay");
         let record = record(ledger, run).await?;
         let nothing_because = match (&document["outcome"]["kind"], &document["workspace"]["mode"]) {
             (kind, _) if kind == "lost" => Some("it was lost, and what it changed with it"),
-            (_, mode) if mode == "read-write" => {
-                Some("its workspace was read-write, so writes reached the host at once")
-            }
+            (_, mode) if mode == "read-write" => Some(WRITTEN_AT_ONCE),
             _ => None,
         };
         let workspace = workspace.map(PathBuf::from);
-        Ok(Reviewed { run, workspace, record, blobs: ledger.blobs()?, nothing_because })
+        Ok(Reviewed { source: run.into(), sandbox, workspace, record, blobs: ledger.blobs()?, nothing_because })
+    }
+
+    async fn of_sandbox(engine: &Engine, ledger: &Ledger, sandbox: SandboxId) -> Result<Reviewed> {
+        let engine = engine.clone().with_ledger(ledger.clone());
+        let changes = engine.sandbox_changes(&sandbox.to_string()).await.map_err(|error| match error.code {
+            ErrorCode::SandboxNotFound => {
+                error.hint(format!("glovebox runs list --sandbox {sandbox} shows its runs, whose changes are recorded"))
+            }
+            _ => error,
+        })?;
+        let nothing_because = (changes.mode == Some(WorkspaceMode::ReadWrite)).then_some(WRITTEN_AT_ONCE);
+        Ok(Reviewed {
+            source: ChangeSource::Sandbox(sandbox),
+            sandbox: Some(sandbox),
+            workspace: changes.workspace.filter(|_| changes.mode == Some(WorkspaceMode::Overlay)),
+            record: changes.record,
+            blobs: ledger.blobs()?,
+            nothing_because,
+        })
     }
 
     /// What the caller wants of the changes. `rules` is the folder whose `.gitignore` files count.
@@ -94,9 +128,9 @@ impl Reviewed {
 
     /// The last run before this one, in the same folder, that changed something.
     pub(crate) async fn earlier(&self, ledger: &Ledger) -> Result<Option<(RunId, usize)>> {
-        let Some(workspace) = &self.workspace else { return Ok(None) };
+        let (Some(workspace), Some(run)) = (&self.workspace, self.source.run()) else { return Ok(None) };
         let workspace = Some(workspace.display().to_string());
-        let listed = ledger.list(&Filter { workspace, before: Some(self.run), limit: 20, ..Filter::default() }).await?;
+        let listed = ledger.list(&Filter { workspace, before: Some(run), limit: 20, ..Filter::default() }).await?;
         for run in listed.runs.iter().filter(|run| run.outcome.is_some()) {
             let names = record(ledger, run.run).await?.names();
             let count = names.added.len() + names.modified.len() + names.deleted.len();
@@ -105,6 +139,31 @@ impl Reviewed {
             }
         }
         Ok(None)
+    }
+}
+
+/// Finds the run or the sandbox that a text stands for: an id, the beginning of one, or the name of a sandbox.
+pub(crate) async fn find(engine: &Engine, ledger: &Ledger, text: &str) -> Result<ChangeSource> {
+    // A whole id says of what it is, and need not be there any more.
+    if let Ok(sandbox) = text.parse() {
+        return Ok(ChangeSource::Sandbox(sandbox));
+    }
+    if text.starts_with("run_") {
+        return ledger.find(text).await.map(ChangeSource::Run);
+    }
+    let (sandbox, run) = (engine.status(text).await, ledger.find(text).await);
+    let is_named = |status: &SandboxStatus| status.name.as_ref().is_some_and(|name| name.as_str() == text);
+    match (sandbox, run) {
+        (Ok(sandbox), Ok(_)) if !is_named(&sandbox) => {
+            Err(Error::new(ErrorCode::AmbiguousId, format!("{text} stands for a sandbox and for a run"))
+                .hint("write sb_ or run_ before it, or more of it"))
+        }
+        (Ok(sandbox), _) => Ok(ChangeSource::Sandbox(sandbox.sandbox)),
+        (Err(error), _) if error.code != ErrorCode::SandboxNotFound => Err(error),
+        (_, Ok(run)) => Ok(ChangeSource::Run(run)),
+        (_, Err(error)) if error.code != ErrorCode::RunNotFound => Err(error),
+        _ => Err(Error::new(ErrorCode::RunNotFound, format!("there is no run and no sandbox {text}"))
+            .hint("glovebox runs list shows the runs there are, glovebox list the sandboxes")),
     }
 }
 

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
-    ChangeRecord, ContentKeeper, Error, ErrorCode, Evidence, GivenFile, Isolation, LimitKind, LimitsInForce, Result,
-    RunId, SandboxId, SandboxSpec, SandboxState, UsageNow,
+    ContentKeeper, Error, ErrorCode, Evidence, GivenFile, Isolation, LimitKind, LimitsInForce, LookFor, Result, RunId,
+    SandboxId, SandboxSpec, SandboxState, UsageNow, WorkspaceLook,
 };
 
 /// A byte stream to the guest inside a sandbox.
@@ -111,9 +111,20 @@ pub trait Backend: Send + Sync {
     async fn changes(
         &self,
         id: SandboxId,
+        look_for: LookFor,
         given: &[GivenFile],
         keeper: Option<Arc<dyn ContentKeeper>>,
-    ) -> Result<ChangeRecord>;
+    ) -> Result<WorkspaceLook>;
+
+    /// The same for a living sandbox that nobody holds, be it stopped. Its spec is that which it was made by.
+    async fn changes_of_living(
+        &self,
+        _id: SandboxId,
+        _spec: &SandboxSpec,
+        _keeper: Option<Arc<dyn ContentKeeper>>,
+    ) -> Result<WorkspaceLook> {
+        Err(not_supported(self.name(), "sandboxes that stay"))
+    }
 
     /// Waits until a limit that only a watch holds is passed. Where nothing needs a watch, it waits for ever.
     async fn watched_limit(&self, id: SandboxId) -> LimitKind;
@@ -138,6 +149,16 @@ pub trait Backend: Send + Sync {
     /// when no process of it is there.
     async fn state(&self, _id: SandboxId) -> Result<SandboxState> {
         Ok(SandboxState::Stopped)
+    }
+
+    /// For how long a living sandbox was not used, where nothing is at work in it now.
+    async fn unused_for(&self, _id: SandboxId) -> Option<Duration> {
+        None
+    }
+
+    /// The layers of a living sandbox, once they were looked at.
+    async fn isolation(&self, _id: SandboxId) -> Option<Isolation> {
+        None
     }
 
     /// Takes hold of a living sandbox, whoever made it. Its spec is that which it was made by.

@@ -34,7 +34,7 @@ pub struct ChangeRecord {
 pub struct Change {
     /// The path below `/workspace`.
     pub path: String,
-    /// What the host's folder held here when the run was over.
+    /// What was here before: in the host's folder, or before the run in a sandbox that had runs before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<FileState>,
     /// What the sandbox held here when the run was over.
@@ -55,6 +55,13 @@ pub enum Obstacle {
     NameNotUtf8,
     /// The name, or the target of the link, held the value of a `--secret`, which is masked.
     NameHoldsSecret,
+}
+
+impl Obstacle {
+    /// Whether the name is what stands in the way, and not what the host's folder held.
+    pub fn is_of_name(self) -> bool {
+        self != Obstacle::ChangedMeanwhile
+    }
 }
 
 /// A file, link or folder as it was at one time.
@@ -149,8 +156,40 @@ pub trait ContentKeeper: Send + Sync {
     fn note(&self, _stamp: FileStamp, _kept: &KeptContent) {}
 }
 
+/// What to look for in the workspace of a sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookFor {
+    /// What changed.
+    Changes,
+    /// Also what is no change, since somebody will look again.
+    Everything,
+}
+
+/// What was found when the workspace of a sandbox was looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkspaceLook {
+    /// What changed since the sandbox was made.
+    pub changes: ChangeRecord,
+    /// Where it was looked for everything: all that was met on the way, be it a change or not. Whoever looks again can tell by
+    /// it what happened in between.
+    pub seen: Vec<SeenEntry>,
+    /// The folder of the host that the working directory shows is gone, so what changed there cannot be told.
+    pub workspace_gone: bool,
+}
+
+/// A file, link or folder that was met in a workspace, or a place where one was removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenEntry {
+    /// The path below `/workspace`.
+    pub path: String,
+    /// What is there, if it is not gone.
+    pub state: Option<FileState>,
+    /// Its stamp.
+    pub stamp: Option<FileStamp>,
+}
+
 /// By what it is known whether a file changed: the kernel's own marks, which no program can set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FileStamp {
     /// The device that it is on.
     pub device: u64,

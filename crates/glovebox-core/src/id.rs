@@ -83,6 +83,41 @@ id!(
     RunId, "run"
 );
 
+/// Whose changes something is about: those of one run, or all of a sandbox since it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ChangeSource {
+    /// Those of a run.
+    Run(RunId),
+    /// All of a sandbox.
+    Sandbox(SandboxId),
+}
+
+impl ChangeSource {
+    /// The run, if it is one.
+    pub fn run(self) -> Option<RunId> {
+        match self {
+            ChangeSource::Run(run) => Some(run),
+            ChangeSource::Sandbox(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for ChangeSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChangeSource::Run(run) => run.fmt(f),
+            ChangeSource::Sandbox(sandbox) => sandbox.fmt(f),
+        }
+    }
+}
+
+impl From<RunId> for ChangeSource {
+    fn from(run: RunId) -> Self {
+        ChangeSource::Run(run)
+    }
+}
+
 fn encode(number: u128) -> String {
     (0..ENCODED_LEN).rev().map(|i| CROCKFORD[(number >> (5 * i)) as usize & 31] as char).collect()
 }

@@ -25,13 +25,14 @@ mod volume;
 
 pub use backend::{Backend, Created, Features, Found, GuestIo, GuestStream};
 pub use change::{
-    Change, ChangeRecord, ChangeSet, ContentKeeper, FileKind, FileStamp, FileState, KeptContent, NotKept, Obstacle,
+    Change, ChangeRecord, ChangeSet, ContentKeeper, FileKind, FileStamp, FileState, KeptContent, LookFor, NotKept,
+    Obstacle, SeenEntry, WorkspaceLook,
 };
 pub use command::{Command, EnvName};
 pub use error::{Error, ErrorCode, Result};
 pub use evidence::{Evidence, GivenFile, StoreUse, Usage, UsageNow};
 pub use file_path::{FilePath, shown};
-pub use id::{ParseIdError, RunId, SandboxId};
+pub use id::{ChangeSource, ParseIdError, RunId, SandboxId};
 pub use isolation::{Isolation, Layer, Tier};
 pub use language::{CompileForm, Filling, Language, Shebang, Version, Way, parse_version};
 pub use limits::{DEFAULT_GRACE, Enforcement, Limits, LimitsInForce};

@@ -21,6 +21,8 @@ use crate::channel::{Channel, Receiving, read, unexpected};
 /// What is always kept.
 const ALWAYS: &str = "outputs/**";
 const MOST_FILES: u64 = 10_000;
+/// Bytes of the names of one question.
+const LONGEST_QUERY: usize = 32 * 1024;
 
 /// Checks globs before anything runs.
 pub(crate) fn check_globs(globs: &[String]) -> Result<()> {
@@ -67,12 +69,58 @@ pub(crate) struct Query {
     pub(crate) most_bytes: u64,
 }
 
-impl Query {
-    /// The artifacts of a run: what the caller asked for, and what is always kept.
-    pub(crate) fn artifacts(globs: &[String], most_bytes: u64) -> Self {
-        let globs = globs.iter().cloned().chain([ALWAYS.to_owned()]).collect();
-        Query { root: WORKSPACE_DIR, globs, most: MOST_FILES, most_bytes }
+/// Which files in the outputs folder are artifacts of a run.
+pub(crate) enum Outputs {
+    /// All that are there.
+    All,
+    /// These.
+    These(Vec<String>),
+    /// None.
+    None,
+}
+
+/// Fetches what the caller asked for and what is always kept, and stores it below `folder`.
+pub(crate) async fn collect_all(
+    channel: &Channel,
+    (globs, outputs, most_bytes): (&[String], Outputs, u64),
+    folder: &Path,
+    secrets: &[&Secret],
+    kept: &mut Kept,
+) -> Result<()> {
+    let mut globs = globs.to_vec();
+    let mut names = match outputs {
+        Outputs::All => {
+            globs.push(ALWAYS.to_owned());
+            Vec::new()
+        }
+        Outputs::These(names) => names,
+        Outputs::None => Vec::new(),
+    };
+    // A question must fit into a frame, so there may be several.
+    loop {
+        let mut room = LONGEST_QUERY.saturating_sub(globs.iter().map(String::len).sum());
+        let fit = names.iter().take_while(|name| {
+            room = room.saturating_sub(2 * name.len() + 1);
+            room > 0
+        });
+        let some: Vec<String> = names.drain(..fit.count().max(1).min(names.len())).collect();
+        let met = |name: &String| kept.artifacts.iter().any(|artifact| artifact.path == *name);
+        globs.extend(some.iter().filter(|name| !met(name)).map(|name| escaped(name)));
+        let bytes: u64 = kept.artifacts.iter().map(|artifact| artifact.bytes).sum();
+        let most = MOST_FILES.saturating_sub((kept.artifacts.len() + kept.denials.len()) as u64);
+        let query = Query { root: WORKSPACE_DIR, globs, most, most_bytes: most_bytes.saturating_sub(bytes) };
+        collect(channel, query, folder, secrets, kept).await?;
+        if names.is_empty() {
+            return Ok(());
+        }
+        globs = Vec::new();
     }
+}
+
+/// A glob that fits one name.
+fn escaped(name: &str) -> String {
+    let special = |c: char| ['*', '?', '[', ']', '{', '}', '\\'].contains(&c);
+    name.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
 /// Fetches the files that match and stores them below `folder`.
@@ -90,11 +138,11 @@ pub(crate) async fn collect(
         .await?;
     sending.end()?;
     let mut receiving = opening.answer().await?;
-    let mut left = most_bytes;
+    let (mut left, before) = (most_bytes, kept.artifacts.len() + kept.denials.len());
     loop {
         match receiving.next().await? {
             Some(frame) if frame.kind == FrameKind::File => {
-                if (kept.artifacts.len() + kept.denials.len()) as u64 >= most {
+                if (kept.artifacts.len() + kept.denials.len() - before) as u64 >= most {
                     return Err(unexpected(&frame));
                 }
                 let entry: FileEntry = read(&frame)?;
@@ -217,6 +265,16 @@ fn safe_place(folder: &Path, path: &str, secrets: &[&Secret]) -> Option<PathBuf>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_with_wildcards_in_it_is_asked_for_as_it_is() {
+        for name in ["outputs/a b", "outputs/[x]*?{a,b}\\", "outputs/!z"] {
+            let glob = globset::GlobBuilder::new(&escaped(name)).literal_separator(true).build().unwrap();
+            assert!(glob.compile_matcher().is_match(name), "{name}");
+        }
+        let glob = globset::Glob::new(&escaped("outputs/*")).unwrap();
+        assert!(!glob.compile_matcher().is_match("outputs/x"));
+    }
 
     #[test]
     fn hostile_names_have_no_place() {

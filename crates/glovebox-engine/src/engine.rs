@@ -3,14 +3,14 @@
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use glovebox_core::{
-    Backend, ChangeSet, Created, EnvName, Error, ErrorCode, Evidence, Features, Result, RunId, RunResult, SandboxId,
-    SandboxRecord, SandboxSpec, UsageNow,
+    Backend, ChangeSet, Created, EnvName, Error, ErrorCode, Evidence, Features, LookFor, Result, RunId, RunResult,
+    SandboxId, SandboxRecord, SandboxSpec, UsageNow,
 };
 
 use glovebox_ledger::Ledger;
@@ -27,6 +27,7 @@ use crate::{
     programs::Programs,
     result,
     run::{self, Beginning, Run},
+    run_changes::Memory,
     shelf::Hold,
 };
 
@@ -196,7 +197,12 @@ impl Engine {
 
     fn place(&self, guard: &Guard, channel: Channel, created: Created, spec: &SandboxSpec) -> Place {
         let created = Arc::new(created);
-        Place { id: guard.id, channel, created, disk: spec.limits.disk, backend: self.backend.clone() }
+        let memory = match guard.living {
+            true => Some(Memory::File(self.registry().seen(guard.id))),
+            false => channel.outlives_connections().then(|| Memory::Process(Mutex::default())),
+        };
+        let (backend, memory) = (self.backend.clone(), memory.map(Arc::new));
+        Place { id: guard.id, channel, created, disk: spec.limits.disk, backend, memory }
     }
 
     /// A living sandbox that this process has hold of.
@@ -322,7 +328,7 @@ impl Sandbox {
 
     /// What it did to its workspace so far.
     pub async fn changes(&self) -> Result<ChangeSet> {
-        Ok(self.engine.backend.changes(self.place.id, &[], None).await?.names())
+        Ok(self.engine.backend.changes(self.place.id, LookFor::Changes, &[], None).await?.changes.names())
     }
 
     /// Gives a command the variables of the sandbox, as far as it does not have them itself.

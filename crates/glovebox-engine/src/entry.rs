@@ -3,7 +3,8 @@
 use std::{path::PathBuf, sync::Arc};
 
 use glovebox_core::{
-    ChangeRecord, ContentKeeper, Error, ErrorCode, GivenFile, Result, RunId, RunResult, Secret, Warning,
+    ChangeRecord, ContentKeeper, Error, ErrorCode, GivenFile, LookFor, Result, RunId, RunResult, Secret, Warning,
+    WorkspaceLook,
 };
 use glovebox_ledger::{KeptContent, KeptFile, Ledger, Recording};
 
@@ -71,16 +72,17 @@ impl Entry {
         given: &[GivenFile],
         secrets: &[&Secret],
         known: Option<PathBuf>,
-    ) -> Result<ChangeRecord> {
+    ) -> Result<WorkspaceLook> {
         let keeper = self.keeper(secrets, known);
+        let look_for = if place.memory.is_some() { LookFor::Everything } else { LookFor::Changes };
         let as_keeper = keeper.clone().map(|keeper| keeper as Arc<dyn ContentKeeper>);
-        let changes = place.backend.changes(place.id, given, as_keeper).await?;
-        if let Some(keeper) = keeper.filter(|keeper| keeper.known.is_some() && !changes.changes.is_empty()) {
+        let look = place.backend.changes(place.id, look_for, given, as_keeper).await?;
+        if let Some(keeper) = keeper.filter(|keeper| keeper.known.is_some() && !look.changes.changes.is_empty()) {
             // A large file must not hold up other runs. It fails only by a panic, which has been printed.
             let written = move || keeper.known.iter().for_each(KnownContents::write);
             let _ = tokio::task::spawn_blocking(written).await;
         }
-        Ok(changes)
+        Ok(look)
     }
 
     fn keeper(&self, secrets: &[&Secret], known: Option<PathBuf>) -> Option<Arc<BlobKeeper>> {
@@ -103,7 +105,9 @@ impl Entry {
         let kept = kept.chain(contents::kept_files(changes)).collect();
         if let Err(error) = recording.finish(result, kept).await {
             result.recorded = false;
-            result.warnings.push(Warning::from(&error));
+            let warning = Warning::from(&error);
+            let message = format!("this run is not recorded: {}", warning.message);
+            result.warnings.push(Warning { message, ..warning });
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Contents that earlier runs of a living sandbox kept.
 //!
-//! The change set of a run in a sandbox that stays is all that changed since the sandbox was made, and most of it did not change
-//! since the run before. What was kept of a file is therefore noted with the stamp of the file (device,
+//! To tell what a run in a sandbox that stays changed, all is looked at that changed since the sandbox was made, and most of it did
+//! not change since the run before. What was kept of a file is therefore noted with the stamp of the file (device,
 //! inode, time of change, length), and a file with the same stamp is not read again. No program inside can set these.
 
 use std::{
@@ -17,7 +17,7 @@ use std::{
 use glovebox_core::{FileStamp, KeptContent};
 
 /// A file that changed less long ago may change again within the same tick of the kernel's clock.
-const SETTLED: Duration = Duration::from_secs(2);
+pub(crate) const SETTLED: Duration = Duration::from_secs(2);
 /// Nobody writes for so long.
 const ABANDONED: Duration = Duration::from_secs(60);
 /// More than the stamps of the largest change set take.
@@ -76,15 +76,20 @@ impl KnownContents {
             format!("{device} {inode} {changed_ns} {bytes} {} {}\n", kept.sha256, kept.bytes)
         });
         let text: String = lines.collect();
-        let new = self.path.with_extension("new");
-        // Of two who write at once one does; a line that is half the one's and half the other's would be untrue.
-        let Ok(mut file) = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new) else {
-            return remove_abandoned(&new);
-        };
-        let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&new, &self.path));
-        if written.is_err() {
-            let _ = fs::remove_file(&new);
-        }
+        write_whole(&self.path, text.as_bytes());
+    }
+}
+
+/// Writes a file that is only there to save work, whole or not at all. Of two who write at once one does; a text that is half
+/// the one's and half the other's would be untrue.
+pub(crate) fn write_whole(path: &Path, text: &[u8]) {
+    let new = path.with_extension("new");
+    let Ok(mut file) = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new) else {
+        return remove_abandoned(&new);
+    };
+    let written = file.write_all(text).and_then(|()| fs::rename(&new, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
     }
 }
 

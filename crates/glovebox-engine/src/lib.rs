@@ -14,7 +14,7 @@
 //! Where to read first: `engine` makes sandboxes and runs, `run` drives one run from its start to its result, `following`
 //! sees one command through, `line` is the stream to it, `attach` finds runs of living sandboxes again, `compile` is the step
 //! before a run, `channel` speaks with the guest, `output` keeps head and tail of a stream, `limits` bounds what an engine
-//! does at one time, `artifacts` stores files, `entry` writes to the ledger,
+//! does at one time, `collecting` takes what a run leaves: `run_changes` tells what it changed, `artifacts` stores files, `entry` writes to the ledger,
 //! `contents` brings changed files there. `toolchain` and `source` turn code in a language into commands. `files` reads and
 //! writes what is inside. `storage` shows volumes and projects to sandboxes, `shelf` keeps them.
 
@@ -23,6 +23,7 @@ mod attach;
 mod begin;
 mod caller;
 mod channel;
+mod collecting;
 mod compile;
 mod contents;
 mod engine;
@@ -45,6 +46,7 @@ mod registry;
 mod request;
 mod result;
 mod run;
+mod run_changes;
 mod shelf;
 mod source;
 mod storage;
@@ -60,7 +62,7 @@ pub use files::{
 };
 pub use handles::{Canceller, TerminalHandle};
 pub use limits::{EngineLimits, WhenFull};
-pub use living::{EndedAt, NewSandbox, Paused, SandboxStatus};
+pub use living::{EndedAt, NewSandbox, Paused, SandboxChanges, SandboxStatus};
 pub use project_files::{ProjectFile, ProjectFiles};
 pub use projects::{ProjectRules, ProjectStatus, Projects};
 pub use request::{Capture, Event, FileContent, InputFile, RunRequest, Stdin, TerminalSize};

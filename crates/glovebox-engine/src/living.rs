@@ -4,6 +4,9 @@
 //! its state under the lock. Running commands takes no lock.
 
 mod errors;
+mod looking;
+mod losing;
+mod status;
 
 use std::{
     collections::BTreeMap,
@@ -17,10 +20,12 @@ use glovebox_core::{
 };
 use glovebox_proto::path;
 use jiff::{SignedDuration, Timestamp};
-use serde::Serialize;
 
 pub(crate) use errors::paused;
 use errors::stopping;
+pub use looking::SandboxChanges;
+pub(crate) use losing::Act;
+pub use status::{EndedAt, SandboxStatus};
 
 use crate::{
     Engine, Sandbox, Toolchains,
@@ -48,46 +53,6 @@ pub struct NewSandbox {
     pub toolchains: Toolchains,
     /// When it ends by itself.
     pub lifetime: Lifetime,
-}
-
-/// A living sandbox as it is now: one document of `list` and `show`.
-#[derive(Clone, Debug, Serialize)]
-pub struct SandboxStatus {
-    /// Its id.
-    pub sandbox: SandboxId,
-    /// Its name.
-    pub name: Option<SandboxName>,
-    /// Its state.
-    pub state: SandboxState,
-    /// Why it ended by itself, if it did.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ended: Option<EndedAt>,
-    /// The backend that made it.
-    pub backend: String,
-    /// Its image.
-    pub image: String,
-    /// Its project.
-    pub project: Option<String>,
-    /// When it was made.
-    pub created_at: Timestamp,
-    /// When it ends at the latest.
-    pub expires_at: Option<Timestamp>,
-    /// After how long without use it ends, milliseconds.
-    pub idle_timeout_ms: Option<u64>,
-    /// The caller's labels.
-    pub labels: BTreeMap<String, String>,
-    /// How it was made.
-    #[serde(skip)]
-    pub record: Arc<SandboxRecord>,
-}
-
-/// Why and when a sandbox ended by itself.
-#[derive(Clone, Debug, Serialize)]
-pub struct EndedAt {
-    /// Why.
-    pub reason: glovebox_core::EndReason,
-    /// When.
-    pub at: Timestamp,
 }
 
 /// A sandbox that was paused.
@@ -191,54 +156,10 @@ impl Engine {
         Ok((Arc::new(Guard::living(self.backend().clone(), id, None)), created))
     }
 
-    /// All living sandboxes of the data folder, the oldest first.
-    pub async fn sandboxes(&self) -> Result<Vec<SandboxStatus>> {
-        let mut all = Vec::new();
-        for id in self.registry().ids()? {
-            match self.status_of(id).await {
-                Ok(status) => all.push(status),
-                // It went while the others were looked at.
-                Err(error) if error.code == ErrorCode::SandboxNotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(all)
-    }
-
-    /// One living sandbox as it is now.
-    pub async fn status(&self, text: &str) -> Result<SandboxStatus> {
-        self.status_of(self.registry().find(text)?).await
-    }
-
-    async fn status_of(&self, id: SandboxId) -> Result<SandboxStatus> {
-        let record = self.registry().read(id)?;
-        let ended = self.registry().ended(id).map(|ended| EndedAt { reason: ended.reason, at: ended.at() });
-        let state = match ended {
-            Some(_) => SandboxState::Gone,
-            None if self.registry().is_doomed(id) => SandboxState::Destroying,
-            None => self.backend().state(id).await?,
-        };
-        let lifetime = record.spec.living.as_ref().map(|living| living.lifetime).unwrap_or_default();
-        Ok(SandboxStatus {
-            sandbox: id,
-            name: record.name.clone(),
-            state,
-            ended,
-            backend: record.backend.clone(),
-            image: "host".into(),
-            project: record.spec.project.as_ref().map(ToString::to_string),
-            created_at: record.created_at,
-            expires_at: lifetime.expires_at(record.created_at),
-            idle_timeout_ms: lifetime.idle.map(|idle| idle.as_millis() as u64),
-            labels: record.labels.clone(),
-            record: Arc::new(record),
-        })
-    }
-
     /// Ends all processes of a sandbox and keeps its files. One that is stopped stays so.
     pub async fn stop(&self, text: &str) -> Result<SandboxId> {
         let (record, _hold) = self.take(text).await?;
-        self.end_processes(&record).await?;
+        self.end_processes(&record, Act::Stopped).await?;
         Ok(record.sandbox)
     }
 
@@ -255,7 +176,7 @@ impl Engine {
             SandboxState::Stopped => self.bring_up(&record, &self.with_storage(&record.spec)?.0).await,
             SandboxState::Paused => Err(paused(record.sandbox, text)),
             SandboxState::Stopping => {
-                self.end_processes(&record).await?;
+                self.end_processes(&record, Act::Stopped).await?;
                 self.bring_up(&record, &self.with_storage(&record.spec)?.0).await
             }
             _ => self.open_record(record).await,
@@ -266,10 +187,11 @@ impl Engine {
     pub async fn reset(&self, text: &str) -> Result<Sandbox> {
         let (record, _hold) = self.take(text).await?;
         self.check_time_left(&record)?;
-        self.end_processes(&record).await?;
+        self.end_processes(&record, Act::Reset).await?;
         let store = self.registry().store(record.sandbox);
         self.backend().remove_store(&store).await?;
         self.registry().make_store(record.sandbox)?;
+        self.registry().forget_seen(record.sandbox);
         self.bring_up(&record, &self.with_storage(&record.spec)?.0).await
     }
 
@@ -307,7 +229,7 @@ impl Engine {
         let _hold = self.hold(id).await?;
         let record = self.registry().read(id)?;
         self.check_backend(&record)?;
-        if let Err(error) = self.end_processes(&record).await {
+        if let Err(error) = self.end_processes(&record, Act::Destroyed).await {
             if error.code == ErrorCode::StillEnding {
                 // On a full disk it cannot be noted, and stays what it was: the first failure is the one that explains.
                 let _ = self.registry().doom(id);
@@ -417,6 +339,7 @@ impl Engine {
         };
         match made.await {
             Ok((created, channel)) => {
+                self.registry().forget_act(id);
                 let guard = Arc::new(Guard::living(self.backend().clone(), id, slot));
                 Ok(self.living_sandbox(guard, channel, created, record.clone()))
             }
@@ -428,10 +351,10 @@ impl Engine {
         }
     }
 
-    async fn end_processes(&self, record: &SandboxRecord) -> Result<()> {
-        // What it was shown does not matter for its end, and may be gone.
-        let spec = SandboxSpec { workspace: None, mounts: Vec::new(), ..record.spec.clone() };
-        self.end_guest(record.sandbox, &spec).await
+    async fn end_processes(&self, record: &SandboxRecord, act: Act) -> Result<()> {
+        // Before those hear of it who work in it.
+        self.registry().note_act(record.sandbox, act);
+        self.end_guest(record.sandbox, &record.spec).await
     }
 
     async fn end_guest(&self, id: SandboxId, spec: &SandboxSpec) -> Result<()> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use glovebox_core::{Backend, Created, Result, SandboxId, SandboxState};
 
-use crate::{channel::Channel, engine::Guard};
+use crate::{channel::Channel, engine::Guard, run_changes::Memory};
 
 /// Where a run happens.
 #[derive(Clone)]
@@ -14,9 +14,16 @@ pub(crate) struct Place {
     pub(crate) created: Arc<Created>,
     pub(crate) disk: u64,
     pub(crate) backend: Arc<dyn Backend>,
+    /// What was last met in its workspace, if it is for several runs.
+    pub(crate) memory: Option<Arc<Memory>>,
 }
 
 impl Place {
+    /// Whether the sandbox outlives those who use it.
+    pub(crate) fn is_living(&self) -> bool {
+        matches!(self.memory.as_deref(), Some(Memory::File(_)))
+    }
+
     /// Lets those processes end that were killed, where the sandbox is one that may be paused.
     pub(crate) async fn let_die(&self) -> Result<()> {
         if self.channel.outlives_connections() && self.backend.state(self.id).await? == SandboxState::Paused {

@@ -2,7 +2,7 @@
 //!
 //! `DATA/sandboxes/ID/` holds `sandbox.json`, which is written once and whole; `files/`, the store; `lock`, held by whoever
 //! makes, starts, stops or removes the sandbox; `ended.json`, when it ended by itself; and `doomed`, when it was destroyed
-//! and a process of it could not end. A folder without `sandbox.json`
+//! and a process of it could not end; `act`, what its owner did to it last; `contents` and `seen`, which save work. A folder without `sandbox.json`
 //! whose lock is free was left by somebody who died while making it. `DATA/sandboxes/names/NAME` holds the id of the sandbox
 //! with that name.
 
@@ -20,6 +20,8 @@ use rustix::{
     io::Errno,
 };
 use serde::Deserialize;
+
+use crate::living::Act;
 
 /// So many sandboxes are named when an id stands for several.
 const NAMED: usize = 5;
@@ -67,6 +69,16 @@ impl Registry {
     /// Where it is noted what was kept of the files of a sandbox.
     pub(crate) fn contents(&self, id: SandboxId) -> PathBuf {
         self.place(id).join("contents")
+    }
+
+    /// Where it is noted what was met in the workspace of a sandbox when it was last looked at.
+    pub(crate) fn seen(&self, id: SandboxId) -> PathBuf {
+        self.place(id).join("seen")
+    }
+
+    /// Its workspace is as new, and nothing was met there.
+    pub(crate) fn forget_seen(&self, id: SandboxId) {
+        let _ = fs::remove_file(self.seen(id));
     }
 
     /// Makes the folder of a new sandbox.
@@ -272,6 +284,23 @@ impl Registry {
         self.folders().unwrap_or_default().into_iter().filter(|id| self.is_abandoned(*id)).collect()
     }
 
+    /// Notes what its owner is about to do to a sandbox, for those who work in it. On a full disk they are told less.
+    pub(crate) fn note_act(&self, id: SandboxId, act: Act) {
+        if let Ok(text) = serde_json::to_vec(&act) {
+            let _ = fs::write(self.place(id).join("act"), text);
+        }
+    }
+
+    /// A sandbox was started again.
+    pub(crate) fn forget_act(&self, id: SandboxId) {
+        let _ = fs::remove_file(self.place(id).join("act"));
+    }
+
+    /// What its owner did to a sandbox that was not started since.
+    pub(crate) fn last_act(&self, id: SandboxId) -> Option<Act> {
+        serde_json::from_slice(&fs::read(self.place(id).join("act")).ok()?).ok()
+    }
+
     /// Says that a sandbox is to be removed as soon as its processes have ended.
     pub(crate) fn doom(&self, id: SandboxId) -> Result<()> {
         fs::File::create(self.place(id).join("doomed")).map(drop).map_err(failed)
@@ -303,7 +332,18 @@ impl Registry {
         let _ = fs::remove_dir(self.store(id));
         let mut tries = 0;
         loop {
-            for file in ["ended.json", "doomed", "contents", "contents.new", "name.new", "sandbox.json.new", "lock"] {
+            for file in [
+                "ended.json",
+                "doomed",
+                "act",
+                "contents",
+                "contents.new",
+                "seen",
+                "seen.new",
+                "name.new",
+                "sandbox.json.new",
+                "lock",
+            ] {
                 let _ = fs::remove_file(place.join(file));
             }
             tries += 1;

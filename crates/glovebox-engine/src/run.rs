@@ -21,8 +21,8 @@ use std::{
 };
 
 use glovebox_core::{
-    ChangeRecord, CompileRecord, Denial, Error, ErrorCode, Evidence, GivenFile, Result, RunId, RunResult, SandboxId,
-    Step, Warning,
+    ChangeRecord, CompileRecord, Error, ErrorCode, Evidence, GivenFile, Result, RunId, RunResult, SandboxId, Step,
+    Warning,
 };
 use glovebox_proto::EndReason;
 use jiff::Timestamp;
@@ -34,11 +34,11 @@ use tokio::{
 
 use crate::{
     Event, RunRequest, Stdin, TerminalSize,
-    artifacts::{self, Query},
     attach::{self, EndUnheard},
     begin::{self, Begun, Known},
     caller::{Caller, Orders},
     channel::Channel,
+    collecting::Collected,
     compile::{Before, Compiling, Fetched},
     contents,
     engine::{Engine, Guard},
@@ -53,8 +53,6 @@ use crate::{
 
 /// Events that wait for a slow caller; each is at most one frame.
 const EVENTS: usize = 8;
-/// How long the collecting of changes and artifacts may take.
-const COLLECTING: Duration = Duration::from_secs(60);
 
 /// One run on its way. Dropping that of a fresh sandbox cancels it. Dropping that of a living sandbox detaches from it: it
 /// goes on, and [`Sandbox::attach`](crate::Sandbox::attach) finds it again.
@@ -257,6 +255,7 @@ impl Driver {
         };
         // What ended the run is known although its processes did not end with it.
         let unended = followed.as_ref().err().filter(|error| error.code == ErrorCode::StillEnding).map(Warning::from);
+        let is_lost = followed.as_ref().is_err_and(|error| error.code == ErrorCode::SandboxLost);
         let (place, run) = (self.place.clone(), self.entry.run);
         let collecting = async {
             match followed {
@@ -294,9 +293,10 @@ impl Driver {
                 Ok(collected) => collected,
                 Err(error) => return Err(self.record_failed_start(duration, evidence, error).await),
             };
+            let ended_by = if is_lost && self.place.is_living() { self.engine.why_lost(self.place.id) } else { None };
             // Where there is no result, the entry has been dropped, and the run is lost.
             let Finished { mut result, changes, entry } = self.finish(duration, evidence, collected);
-            result.warnings.extend(unended);
+            result.warnings.extend(ended_by.as_ref().map(Warning::from).into_iter().chain(unended));
             entry.finish(&mut result, &changes).await;
             Ok(result)
         };
@@ -403,40 +403,6 @@ impl Driver {
         Ok(Some(Line::started(self.place.channel.clone(), self.entry.run, begun.sending, begun.receiving)))
     }
 
-    /// Collects changes and artifacts, as long as the caller wants them and within bounds. How a program ended is never
-    /// lost because of what it left behind: what cannot be collected is said in the result.
-    async fn collect_in_time(&mut self, caller: &mut Caller) -> Collected {
-        let already_cancelled = self.command.ending.cancelled;
-        let mut collected = Collected::default();
-        let why = tokio::select! {
-            failed = self.collect(&mut collected) => failed.err().map(|error| error.message),
-            () = caller.orders.end_wanted(&caller.events), if !already_cancelled => Some("it was cancelled".to_owned()),
-            () = tokio::time::sleep(COLLECTING) => Some(format!("it took longer than {} s", COLLECTING.as_secs())),
-        };
-        if let Some(why) = why {
-            collected.changes.truncated = true;
-            let hint = format!("not all changes and artifacts could be collected: {why}");
-            collected.kept.denials.push(Denial { kind: "artifact".into(), target: "outputs/**".into(), hint });
-        }
-        collected
-    }
-
-    /// Collects changes and artifacts of a run that ended while its guest lives.
-    async fn collect(&self, collected: &mut Collected) -> Result<()> {
-        let known = self.place.channel.outlives_connections().then(|| self.engine.registry().contents(self.place.id));
-        collected.changes = self.entry.changes(&self.place, &self.given, &self.asked.secrets(), known).await?;
-        let changes = &collected.changes.changes;
-        let has_outputs = changes.iter().any(|change| change.path.starts_with("outputs/") && change.after.is_some());
-        if !has_outputs && self.request.artifacts.is_empty() {
-            return Ok(());
-        }
-        let folder = self.engine.artifact_dir(self.entry.run);
-        let query = Query::artifacts(&self.request.artifacts, self.place.disk);
-        artifacts::collect(&self.place.channel, query, &folder, &self.asked.secrets(), &mut collected.kept).await?;
-        collected.kept.note_left_out(&collected.changes.names().added);
-        Ok(())
-    }
-
     fn finish(self, duration: Duration, evidence: Evidence, mut collected: Collected) -> Finished {
         contents::mask_names(&mut collected.changes, &self.asked.secrets());
         let identity = Identity {
@@ -467,6 +433,7 @@ impl Driver {
         };
         let part = self.part;
         let mut result = result::make(&identity, &self.asked, seen);
+        result.warnings.extend(collected.warnings);
         if let Part::Onlooker { recorded, .. } = part {
             result.recorded = recorded;
         }
@@ -477,19 +444,12 @@ impl Driver {
     }
 }
 
-/// A sandbox that went away needs no end, and tells nothing.
+/// A sandbox that went away, or was stopped meanwhile, needs no end, and tells nothing.
 fn unless_lost<T>(ended: Result<T>) -> Result<Option<T>> {
     match ended {
-        Err(error) if error.code == ErrorCode::SandboxLost => Ok(None),
+        Err(error) if [ErrorCode::SandboxLost, ErrorCode::WrongState].contains(&error.code) => Ok(None),
         other => other.map(Some),
     }
-}
-
-/// What is collected from a sandbox before it ends.
-#[derive(Default)]
-struct Collected {
-    changes: ChangeRecord,
-    kept: artifacts::Kept,
 }
 
 /// A run that is over, before it is recorded.

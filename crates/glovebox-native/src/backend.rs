@@ -4,6 +4,7 @@ mod ending;
 mod evidence;
 mod features;
 mod living;
+mod looking;
 mod planning;
 
 use std::{
@@ -11,17 +12,15 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, OnceLock},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use glovebox_core::{
-    Backend, ChangeRecord, ContentKeeper, Created, Error, ErrorCode, Evidence, Features, Found, GivenFile, GuestStream,
-    Isolation, Layer, LimitKind, LimitsInForce, Result, RunId, SandboxId, SandboxSpec, SandboxState, Tier, UsageNow,
+    Backend, ContentKeeper, Created, Error, ErrorCode, Evidence, Features, Found, GivenFile, GuestStream, Isolation,
+    Layer, LimitKind, LimitsInForce, LookFor, Result, RunId, SandboxId, SandboxSpec, SandboxState, Tier, UsageNow,
+    WorkspaceLook,
 };
 use jiff::Timestamp;
 use rustix::process::{Signal, pidfd_send_signal};
@@ -30,7 +29,7 @@ use tokio::net::UnixStream;
 use crate::{
     answers::{Answers, another_question, answer, no_launcher, or_too_many},
     cgroup::{Cgroups, HeldByGroups},
-    changes::{self, Layers, Written},
+    changes::{Layers, Written},
     host_facts, launcher,
     living::{Door, LivingFolder},
     owner::{self, Own, RuntimeFolder},
@@ -41,6 +40,7 @@ use crate::{
 };
 
 use evidence::evidence;
+use looking::look_for_changes;
 use planning::{limits_in_force, make_plan, substitute};
 
 /// Sandboxes of this host's own kernel, for root and for ordinary users.
@@ -183,7 +183,7 @@ impl NativeBackend {
         };
         match (sent, folder) {
             (Err(error), Some(folder)) if error.code == ErrorCode::SandboxLost => {
-                let (keeper, _) = self.ask_keeper(&folder).await?;
+                let (keeper, ..) = self.ask_keeper(&folder).await?;
                 let sent = send_order(&keeper, order, None);
                 if let Some(held) = self.held().get_mut(&id) {
                     held.keeper = Some(keeper);
@@ -204,16 +204,6 @@ fn send_order(socket: &OwnedFd, order: &Order, further: Option<&OwnedFd>) -> Res
 
 /// What is said of a sandbox that was to end.
 const NOT_ENDED: &str = "the sandbox could not be ended";
-
-/// Tells a walk that nobody waits for it any more.
-#[derive(Default)]
-struct StopOnDrop(Arc<AtomicBool>);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 #[async_trait]
 impl Backend for NativeBackend {
@@ -343,24 +333,36 @@ impl Backend for NativeBackend {
     async fn changes(
         &self,
         id: SandboxId,
+        look_for: LookFor,
         given: &[GivenFile],
         keeper: Option<Arc<dyn ContentKeeper>>,
-    ) -> Result<ChangeRecord> {
+    ) -> Result<WorkspaceLook> {
         let (store, layers, written) = {
             let all = self.held();
             let held = all.get(&id).ok_or_else(|| gone(id))?;
             let made = held.made.as_ref().ok_or_else(|| gone(id))?;
             (made.store.try_clone().map_err(host_io)?, held.layers.clone(), Written::by(made.tier))
         };
-        if changes::is_untouched(store.as_fd(), &layers, written) {
-            return Ok(ChangeRecord::default());
-        }
-        // How long this takes is up to what ran inside, so it must not hold up other sandboxes.
-        let (given, stop) = (given.to_vec(), StopOnDrop::default());
-        let stopped = stop.0.clone();
-        let walk = move || changes::collect(store.as_fd(), &layers, written, &given, keeper.as_deref(), &stopped);
-        let collected = tokio::task::spawn_blocking(walk).await;
-        collected.map_err(|error| host_io(io::Error::other(error)))?.map_err(host_io)
+        look_for_changes(store, layers, (written, look_for), given, keeper).await
+    }
+
+    async fn changes_of_living(
+        &self,
+        _id: SandboxId,
+        spec: &SandboxSpec,
+        keeper: Option<Arc<dyn ContentKeeper>>,
+    ) -> Result<WorkspaceLook> {
+        let (store, layers) = planning::files_of_living(spec)?;
+        let how = (Written::Overlay, LookFor::Changes);
+        look_for_changes(store, Arc::new(layers), how, &[], keeper).await
+    }
+
+    async fn isolation(&self, id: SandboxId) -> Option<Isolation> {
+        self.look_at_layers(id)
+    }
+
+    async fn unused_for(&self, id: SandboxId) -> Option<Duration> {
+        self.look_at_use(id)
     }
 
     async fn watched_limit(&self, id: SandboxId) -> LimitKind {

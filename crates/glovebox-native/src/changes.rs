@@ -18,6 +18,7 @@
 
 mod content;
 mod folder;
+mod layers;
 
 use std::{
     collections::BTreeSet,
@@ -27,17 +28,21 @@ use std::{
 };
 
 use glovebox_core::{
-    Change, ChangeRecord, ContentKeeper, Error, ErrorCode, FileKind, GivenFile, Obstacle, Result as CoreResult, Tier,
+    Change, ChangeRecord, ContentKeeper, FileKind, FileStamp, FileState, GivenFile, LookFor, Obstacle, SeenEntry,
+    WorkspaceLook,
 };
-use rustix::fs::{FileType, Mode, OFlags, Stat, Timespec};
+use rustix::fs::{FileType, OFlags, Stat};
 
-use crate::{confined, plan::Plan, standing::Standing};
+use crate::confined;
 
-use content::Contents;
+pub(crate) use layers::{Layers, Written};
+
+use content::{Contents, stamp};
 use folder::{
     Entry, attribute, differ_in_content, entries, is_empty, is_folder, is_whiteout, join, look, open_bytes,
     open_folder, open_here, open_path,
 };
+use layers::Working;
 
 const MOST: usize = 100_000;
 /// Bytes of all paths together.
@@ -47,98 +52,18 @@ const MOST_COMPARED: u64 = 256 << 20;
 /// Each level holds up to three descriptors open, so depth is bounded by what a process may open.
 const DEEPEST: usize = 64;
 
-/// What is needed to tell the changes of a sandbox.
-#[derive(Debug)]
-pub(crate) struct Layers {
-    working: Working,
-    marks: MarkNames,
-    /// Places of mounts below `/workspace`: they were made by us, and what is in them belongs to others.
-    mounts: BTreeSet<String>,
-    /// When the sandbox was made, as the host's clock said.
-    made: Timespec,
-}
-
-/// The attributes in which overlayfs keeps what it knows of a folder. Only one kind counts: the other could have been
-/// written by a program inside.
-#[derive(Clone, Copy, Debug)]
-struct MarkNames {
-    opaque: &'static str,
-    redirect: &'static str,
-}
-
-impl MarkNames {
-    fn of_caller() -> Self {
-        match Standing::is_root() {
-            true => MarkNames { opaque: "trusted.overlay.opaque", redirect: "trusted.overlay.redirect" },
-            false => MarkNames { opaque: "user.overlay.opaque", redirect: "user.overlay.redirect" },
-        }
-    }
-}
-
-/// Which layers the working directory has.
-#[derive(Debug)]
-enum Working {
-    /// It began empty.
-    Fresh,
-    /// It is an overlay over this folder of the host.
-    Overlay(OwnedFd),
-    /// It is a folder of the host itself: nothing stays inside.
-    Direct,
-}
-
-impl Layers {
-    /// The layers of a planned sandbox.
-    pub(crate) fn of(plan: &Plan) -> CoreResult<Self> {
-        let mounts = plan.mounts.iter().filter_map(|mount| mount.target.strip_prefix("/workspace/"));
-        let made = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-        let mounts = mounts.map(str::to_owned).collect();
-        Ok(Layers { working: Working::of(plan)?, marks: MarkNames::of_caller(), mounts, made })
-    }
-}
-
-impl Working {
-    fn of(plan: &Plan) -> CoreResult<Self> {
-        let Some(workspace) = &plan.workspace else { return Ok(Working::Fresh) };
-        if !plan.workspace_overlay {
-            return Ok(Working::Direct);
-        }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let lower = rustix::fs::open(&workspace.source, flags, Mode::empty()).map_err(|error| {
-            Error::new(ErrorCode::FileUnreadable, "the workspace cannot be read").because(io::Error::from(error))
-        })?;
-        Ok(Working::Overlay(lower))
-    }
-}
-
-/// How writes into a workspace that stays as it is are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Written {
-    /// In the upper layer of an overlay.
-    Overlay,
-    /// In a copy of the whole workspace, where no overlay can be mounted.
-    Copy,
-}
-
-impl Written {
-    /// How sandboxes of a tier do it.
-    pub(crate) fn by(tier: Tier) -> Self {
-        match tier {
-            Tier::Namespaces => Written::Overlay,
-            Tier::Landlock => Written::Copy,
-        }
-    }
-}
-
 /// Collects what changed below `/workspace`.
 pub(crate) fn collect(
     store: BorrowedFd<'_>,
     layers: &Layers,
-    written: Written,
+    (written, look_for): (Written, LookFor),
     given: &[GivenFile],
     keeper: Option<&dyn ContentKeeper>,
     stop: &AtomicBool,
-) -> io::Result<ChangeRecord> {
+) -> io::Result<WorkspaceLook> {
     let mut walk = Walk {
+        look_for,
+        seen: Vec::new(),
         root: None,
         copied: None,
         layers,
@@ -152,40 +77,67 @@ pub(crate) fn collect(
     };
     // Root inside can move even these folders away; then there is nothing in them.
     if let Ok(outputs) = open_path(store, "workspace/outputs") {
+        walk.see_root("outputs", &outputs);
         walk.all_below(&outputs, "outputs", 0, Side::Added)?;
     }
     match &layers.working {
         Working::Fresh => {
             if let Ok(folder) = open_path(store, "workspace/agent_workspace") {
+                walk.see_root("agent_workspace", &folder);
                 walk.all_below(&folder, "agent_workspace", 0, Side::Added)?;
             }
         }
         Working::Overlay(lower) if written == Written::Copy => {
             let copy = open_path(store, "workspace/agent_workspace")?;
+            walk.see_root("agent_workspace", &copy);
             walk.copied = Some(time_of_copy(store)?);
             walk.compare(Some(&copy), None, Some(lower), Same::No, "agent_workspace", 0)?;
         }
         Working::Overlay(lower) => {
             let upper = open_path(store, ".glovebox/upper")?;
+            walk.see_root("agent_workspace", &upper);
             walk.root = Some(lower.try_clone()?);
             walk.compare(Some(&upper), Some(lower), Some(lower), Same::Yes, "agent_workspace", 0)?;
         }
+        Working::OverlayOfGone => walk.record.truncated = true,
         Working::Direct => {}
     }
     walk.record.truncated |= walk.left == 0;
     walk.record.sort();
-    Ok(walk.record)
+    let workspace_gone = matches!(layers.working, Working::OverlayOfGone);
+    Ok(WorkspaceLook { changes: walk.record, seen: walk.seen, workspace_gone })
 }
 
-/// Whether nothing was written below `/workspace` at all: the usual case of a short run, told by three looks.
-pub(crate) fn is_untouched(store: BorrowedFd<'_>, layers: &Layers, written: Written) -> bool {
-    let empty = |path: &str| open_path(store, path).is_ok_and(|folder| is_empty(&folder));
+/// What there is to tell when nothing was written below `/workspace` at all: the usual case of a short run, told by three looks.
+pub(crate) fn untouched(
+    store: BorrowedFd<'_>,
+    layers: &Layers,
+    (written, look_for): (Written, LookFor),
+) -> Option<WorkspaceLook> {
+    let mut seen = Vec::new();
+    let mut empty = |root: &str, path: &str| {
+        let Ok(folder) = open_path(store, path) else { return false };
+        if look_for == LookFor::Everything {
+            seen.extend(seen_root(root, &folder));
+        }
+        is_empty(&folder)
+    };
     let working = match &layers.working {
-        Working::Fresh => empty("workspace/agent_workspace"),
-        Working::Overlay(_) => written == Written::Overlay && empty(".glovebox/upper"),
+        Working::Fresh => empty("agent_workspace", "workspace/agent_workspace"),
+        Working::Overlay(_) | Working::OverlayOfGone => {
+            written == Written::Overlay && empty("agent_workspace", ".glovebox/upper")
+        }
         Working::Direct => true,
     };
-    working && empty("workspace/outputs")
+    let untouched = working && empty("outputs", "workspace/outputs");
+    untouched.then(|| WorkspaceLook { seen, ..WorkspaceLook::default() })
+}
+
+/// A folder of `/workspace` itself, as it is met.
+fn seen_root(path: &str, folder: &OwnedFd) -> Option<SeenEntry> {
+    let stat = rustix::fs::fstat(folder).ok()?;
+    let state = Some(FileState { mode: stat.st_mode & 0o7777, kind: FileKind::Directory });
+    Some(SeenEntry { path: path.to_owned(), state, stamp: Some(stamp(&stat)) })
 }
 
 /// When the kernel last changed the stamp that was left after the workspace had been copied.
@@ -218,6 +170,8 @@ struct Walk<'a> {
     /// Set when nobody wants the result any more.
     stop: &'a AtomicBool,
     record: ChangeRecord,
+    look_for: LookFor,
+    seen: Vec<SeenEntry>,
     contents: Contents<'a>,
     left: usize,
     path_bytes: usize,
@@ -237,7 +191,9 @@ impl Walk<'_> {
         self.left -= 1;
         let meanwhile = before.is_some_and(|entry| !is_folder(entry.stat) && self.is_younger(entry.stat));
         let before = before.map(|entry| self.contents.state(entry));
+        let new = after.map(|entry| stamp(entry.stat));
         let after = after.map(|entry| self.contents.state(entry));
+        self.remember(path, after.clone(), new);
         // This character stands for bytes that are no text. A name that really holds it is rare enough.
         let odd = |text: &str| text.contains(char::REPLACEMENT_CHARACTER);
         let odd_target = after.iter().any(|state| matches!(&state.kind, FileKind::Symlink { target } if odd(target)));
@@ -247,6 +203,27 @@ impl Walk<'_> {
             (false, false) => None,
         };
         self.record.changes.push(Change { path: path.to_owned(), before, after, obstacle });
+    }
+
+    /// Something that is there and no change: a folder on the way, a file that was written and is as before.
+    fn see(&mut self, path: &str, entry: Entry<'_>) {
+        if self.look_for == LookFor::Everything && self.left > 0 {
+            let state = self.contents.state(entry);
+            self.remember(path, Some(state), Some(stamp(entry.stat)));
+        }
+    }
+
+    fn see_root(&mut self, path: &str, folder: &OwnedFd) {
+        if self.look_for == LookFor::Everything {
+            self.seen.extend(seen_root(path, folder));
+        }
+    }
+
+    fn remember(&mut self, path: &str, state: Option<FileState>, stamp: Option<FileStamp>) {
+        // Folders on the way count towards no bound of the changes, so there is one here.
+        if self.look_for == LookFor::Everything && self.seen.len() < 2 * MOST {
+            self.seen.push(SeenEntry { path: path.to_owned(), state, stamp });
+        }
     }
 
     /// Whether a file of the host changed after the sandbox was made.
@@ -284,7 +261,8 @@ impl Walk<'_> {
             }
             let entry = Some(Entry { folder, name: &name, stat: &stat });
             match side {
-                _ if !counts => {}
+                Side::Deleted if !counts => {}
+                Side::Added if !counts => self.see(&below, Entry { folder, name: &name, stat: &stat }),
                 Side::Added => self.note(&below, None, entry),
                 Side::Deleted => self.note(&below, entry, None),
             }
@@ -348,7 +326,13 @@ impl Walk<'_> {
         let old_stat = before.and_then(|folder| look(folder, entry.name));
         let old = before.zip(old_stat.as_ref()).map(|(folder, stat)| Entry { folder, name: entry.name, stat });
         if is_whiteout(entry.stat) {
-            return old.map_or(Ok(()), |old| self.deleted(old, &below, depth));
+            return match old {
+                Some(old) => self.deleted(old, &below, depth),
+                None => {
+                    self.remember(&below, None, None);
+                    Ok(())
+                }
+            };
         }
         if !is_folder(entry.stat) {
             return self.compare_file(entry, old, &below, depth);
@@ -397,12 +381,14 @@ impl Walk<'_> {
             Some(old_folder) if old_folder.stat.st_mode != entry.stat.st_mode => {
                 self.note(path, Some(old_folder), Some(entry));
             }
-            Some(_) => {}
+            Some(_) => self.see(path, entry),
             // As above, a folder that only holds what we put there does not count.
             None => {
                 let holds_nothing = [upper, source].into_iter().flatten().all(is_empty);
                 if old.is_some() || holds_nothing || self.record.changes.len() > noted {
                     self.note(path, old, Some(entry));
+                } else {
+                    self.see(path, entry);
                 }
             }
         }
@@ -411,7 +397,11 @@ impl Walk<'_> {
 
     fn compare_file(&mut self, new: Entry<'_>, old: Option<Entry<'_>>, path: &str, depth: usize) -> io::Result<()> {
         let untouched = |copied: (i64, i64)| (new.stat.st_ctime, new.stat.st_ctime_nsec as i64) < copied;
-        if self.is_as_given(path, new.stat) || old.is_some() && self.copied.is_some_and(untouched) {
+        if self.is_as_given(path, new.stat) {
+            self.see(path, new);
+            return Ok(());
+        }
+        if old.is_some() && self.copied.is_some_and(untouched) {
             return Ok(());
         }
         match old {
@@ -419,7 +409,7 @@ impl Walk<'_> {
                 self.deleted_below(folder, path, depth)?;
                 self.note(path, old, Some(new));
             }
-            Some(file) if !self.differ(new, file) => {}
+            Some(file) if !self.differ(new, file) => self.see(path, new),
             _ => self.note(path, old, Some(new)),
         }
         Ok(())

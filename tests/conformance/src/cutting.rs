@@ -6,12 +6,13 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use glovebox_core::{
-    Backend, ChangeRecord, ContentKeeper, Created, Evidence, Features, Found, GivenFile, GuestStream, LimitKind,
-    Result, RunId, SandboxId, SandboxSpec, SandboxState, UsageNow,
+    Backend, ContentKeeper, Created, Evidence, Features, Found, GivenFile, GuestStream, Isolation, LimitKind, LookFor,
+    Result, RunId, SandboxId, SandboxSpec, SandboxState, UsageNow, WorkspaceLook,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -126,10 +127,20 @@ impl Backend for Cutting {
     async fn changes(
         &self,
         id: SandboxId,
+        look_for: LookFor,
         given: &[GivenFile],
         keeper: Option<Arc<dyn ContentKeeper>>,
-    ) -> Result<ChangeRecord> {
-        self.backend.changes(id, given, keeper).await
+    ) -> Result<WorkspaceLook> {
+        self.backend.changes(id, look_for, given, keeper).await
+    }
+
+    async fn changes_of_living(
+        &self,
+        id: SandboxId,
+        spec: &SandboxSpec,
+        keeper: Option<Arc<dyn ContentKeeper>>,
+    ) -> Result<WorkspaceLook> {
+        self.backend.changes_of_living(id, spec, keeper).await
     }
 
     async fn watched_limit(&self, id: SandboxId) -> LimitKind {
@@ -154,6 +165,14 @@ impl Backend for Cutting {
 
     async fn state(&self, id: SandboxId) -> Result<SandboxState> {
         self.backend.state(id).await
+    }
+
+    async fn unused_for(&self, id: SandboxId) -> Option<Duration> {
+        self.backend.unused_for(id).await
+    }
+
+    async fn isolation(&self, id: SandboxId) -> Option<Isolation> {
+        self.backend.isolation(id).await
     }
 
     async fn open(&self, id: SandboxId, spec: &SandboxSpec) -> Result<Created> {

@@ -7,8 +7,8 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use glovebox_core::{
-    Backend, ChangeRecord, ContentKeeper, Created, Evidence, Features, Found, GivenFile, GuestStream, Isolation,
-    LimitKind, LimitsInForce, Result, RunId, SandboxId, SandboxSpec, UsageNow,
+    Backend, ContentKeeper, Created, Evidence, Features, Found, GivenFile, GuestStream, Isolation, LimitKind,
+    LimitsInForce, LookFor, Result, RunId, SandboxId, SandboxSpec, UsageNow, WorkspaceLook,
 };
 use glovebox_proto::{Frame, FrameKind, RunInfo, Started, path};
 use h2::{RecvStream, SendStream, server::SendResponse};
@@ -92,10 +92,11 @@ impl Backend for Liar {
     async fn changes(
         &self,
         _id: SandboxId,
+        _look_for: LookFor,
         _given: &[GivenFile],
         _keeper: Option<Arc<dyn ContentKeeper>>,
-    ) -> Result<ChangeRecord> {
-        Ok(ChangeRecord::default())
+    ) -> Result<WorkspaceLook> {
+        Ok(WorkspaceLook::default())
     }
 
     async fn watched_limit(&self, _id: SandboxId) -> LimitKind {

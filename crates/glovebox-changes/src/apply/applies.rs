@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use glovebox_core::{Change, Error, ErrorCode, Result, RunId};
+use glovebox_core::{Change, ChangeSource, Error, ErrorCode, Result};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -25,8 +25,9 @@ pub struct Applies {
 pub struct Applied {
     /// Names it; later ones sort after earlier ones.
     pub id: String,
-    /// The run whose changes were applied.
-    pub run: RunId,
+    /// Whose changes were applied.
+    #[serde(alias = "run")]
+    pub source: ChangeSource,
     /// The folder that they were applied to.
     pub folder: PathBuf,
     /// When.

@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use glovebox_core::{Change, Error, ErrorCode, FileKind, Result, RunId};
+use glovebox_core::{Change, ChangeSource, Error, ErrorCode, FileKind, Result};
 use glovebox_ledger::{Blobs, Sha256Hash};
 use jiff::Timestamp;
 
@@ -90,13 +90,19 @@ impl Target {
     }
 
     /// Carries a plan out. `undoes` is the apply that this one takes back.
-    pub fn carry_out(&self, plan: Plan, run: RunId, blobs: &Blobs, undoes: Option<&Applied>) -> Result<Ended> {
+    pub fn carry_out(
+        &self,
+        plan: Plan,
+        source: impl Into<ChangeSource>,
+        blobs: &Blobs,
+        undoes: Option<&Applied>,
+    ) -> Result<Ended> {
         if !plan.conflicts.is_empty() {
             return Ok(Ended::Conflicts(plan.conflicts));
         }
         let applied = Applied {
             id: uuid::Uuid::now_v7().simple().to_string(),
-            run,
+            source: source.into(),
             folder: self.path.clone(),
             at: Timestamp::now(),
             changes: plan.changes,
@@ -337,8 +343,15 @@ mod tests {
     /// Notes an apply on the list, as it is before its journal is written.
     fn begin(applies: &Applies, target: &Target) {
         let (folder, at) = (target.path.clone(), Timestamp::now());
-        let applied =
-            Applied { id: "x".into(), run: RunId::new(), folder, at, changes: Vec::new(), undoes: None, done: false };
+        let applied = Applied {
+            id: "x".into(),
+            source: glovebox_core::RunId::new().into(),
+            folder,
+            at,
+            changes: Vec::new(),
+            undoes: None,
+            done: false,
+        };
         applies.write(&applied).unwrap();
     }
 

@@ -112,7 +112,7 @@ impl Bench {
         let last = self.applies.last(|_| true).unwrap().expect("something was applied");
         let (target, _) = self.open();
         let plan = target.plan(&reversed(&last.changes));
-        target.carry_out(plan, last.run, &self.blobs, Some(&last))
+        target.carry_out(plan, last.source, &self.blobs, Some(&last))
     }
 
     /// The conflicts of a plan that must have some, after which the folder is untouched.

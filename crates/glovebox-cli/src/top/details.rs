@@ -48,7 +48,7 @@ fn draw_header(buffer: &mut Buffer, seen: &Seen, look: &Look, now: Timestamp) {
         None => {
             let coarse = |from: Timestamp, to: Timestamp| report::coarse(to.duration_since(from).unsigned_abs());
             let mut parts = vec![format!("made {} ago", coarse(status.created_at, now))];
-            parts.extend(status.expires_at.map(|end| format!("ends in {}", coarse(now, end.max(now)))));
+            parts.extend(status.ends_at.map(|end| format!("ends in {}", coarse(now, end.max(now)))));
             parts.extend(status.project.as_ref().map(|project| format!("project {project}")));
             parts.extend(status.labels.iter().map(|(key, value)| format!("{key}={value}")));
             parts.join(", ")

@@ -175,7 +175,7 @@ fn draw_row(buffer: &mut Buffer, seen: &Seen, line: u16, columns: &[(usize, Rect
                 continue;
             }
             Column::Age => age(status.created_at, now),
-            Column::Left => or_none(status.expires_at.map(|end| age(now, end.max(now)))),
+            Column::Left => or_none(status.ends_at.map(|end| age(now, end.max(now)))),
             Column::Cpu => or_none(sample.map(|sample| percent(sample.cpu))),
             Column::Memory => {
                 or_none(usage.map(|usage| format!("{}/{}", size(usage.memory_bytes), size(limits.memory))))

@@ -54,6 +54,8 @@ fn status(name: &str, state: SandboxState) -> SandboxStatus {
         project: None,
         created_at,
         expires_at: Some(created_at + 24.hours()),
+        ends_at: Some(created_at + 24.hours()),
+        isolation: None,
         idle_timeout_ms: None,
         labels: Default::default(),
         record: Arc::new(record),

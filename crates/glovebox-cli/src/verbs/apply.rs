@@ -1,4 +1,4 @@
-//! `glovebox apply`: brings the changes of a run to a folder of the host.
+//! `glovebox apply`: brings the changes of a run or a sandbox to a folder of the host.
 
 use std::{
     io::{BufRead, Write, stderr, stdin},
@@ -8,13 +8,14 @@ use std::{
 use glovebox_changes::{
     Applied, Applies, Conflict, Ended, ForHost, LeftOut, Mended, Plan, Target, for_host, narrow, reversed,
 };
-use glovebox_core::{Change, ChangeRecord, Error, ErrorCode, Result, RunId, printable};
+use glovebox_core::{Change, ChangeRecord, ChangeSource, Error, ErrorCode, Result, printable};
+use glovebox_engine::Engine;
 use glovebox_ledger::{Blobs, Ledger};
 use serde_json::json;
 
 use super::{
     changes::{left_out_line, why_nothing},
-    data_dir, runtime,
+    data_dir, living, runtime,
 };
 use crate::{
     args::{ApplyArgs, Globals},
@@ -29,7 +30,11 @@ pub(crate) fn execute(globals: &Globals, args: &ApplyArgs, flags: &Flags) -> Res
     let data_dir = data_dir(globals);
     let applies = applies(&data_dir);
     let ledger = Ledger::below(&data_dir);
-    let work = if args.reverse { reverse(args, &ledger, &applies)? } else { forward(args, flags, &ledger, &applies)? };
+    let engine = living::engine_below(&data_dir);
+    let work = match args.reverse {
+        true => reverse(args, &engine, &ledger, &applies)?,
+        false => forward(args, flags, (&engine, &ledger), &applies)?,
+    };
     match work {
         Some(work) => work.finish(globals, args),
         None => Ok(0),
@@ -41,9 +46,12 @@ pub(super) fn applies(data_dir: &Path) -> Applies {
     Applies::new(data_dir.join("applies"))
 }
 
+/// What to do about conflicts with a run whose sandbox is gone.
+const AGAIN: &str = "run again on the folder as it is now, or apply the rest with --skip-conflicts, --only or -i";
+
 /// An apply that is planned.
 struct Work {
-    run: RunId,
+    source: ChangeSource,
     target: Target,
     plan: Plan,
     left_out: Vec<LeftOut>,
@@ -53,20 +61,30 @@ struct Work {
     notes: Vec<String>,
     blobs: Blobs,
     undoes: Option<Applied>,
+    /// What to do about conflicts, where that is not to run again.
+    way_out: Option<String>,
 }
 
-fn forward(args: &ApplyArgs, flags: &Flags, ledger: &Ledger, applies: &Applies) -> Result<Option<Work>> {
+fn forward(
+    args: &ApplyArgs,
+    flags: &Flags,
+    (engine, ledger): (&Engine, &Ledger),
+    applies: &Applies,
+) -> Result<Option<Work>> {
     let runtime = runtime()?;
-    let reviewed = runtime.block_on(Reviewed::load(ledger, args.run.as_deref()))?;
+    let reviewed = runtime.block_on(Reviewed::load(engine, ledger, args.id.as_deref()))?;
     let to = args.to.clone().or_else(|| reviewed.workspace.clone()).ok_or_else(|| {
-        Error::new(ErrorCode::Usage, format!("{} had no workspace, so it is not known where to apply it", reviewed.run))
-            .hint("name the folder with --to DIR")
+        Error::new(
+            ErrorCode::Usage,
+            format!("{} had no workspace, so it is not known where to apply it", reviewed.source),
+        )
+        .hint("name the folder with --to DIR")
     })?;
     // What is applied is what `changes` shows, wherever it goes.
     let rules = reviewed.workspace.as_deref().unwrap_or(&to);
     let selection = reviewed.select(args.all, &args.only, flags, Some(rules))?;
     if reviewed.record.truncated {
-        return Err(Error::new(ErrorCode::Conflicts, format!("{} changed more than is recorded", reviewed.run))
+        return Err(Error::new(ErrorCode::Conflicts, format!("{} changed more than is recorded", reviewed.source))
             .hint("a part of its changes would be neither before nor after; limit what the run writes"));
     }
     let ForHost { mut changes, left_out } = for_host(&selection.record, args.outward_links);
@@ -80,6 +98,7 @@ fn forward(args: &ApplyArgs, flags: &Flags, ledger: &Ledger, applies: &Applies) 
             return Ok(None);
         }
     }
+    let way_out = runtime.block_on(way_out(&reviewed, engine));
     let target = open(&to, applies)?;
     let mut plan = target.plan(&changes);
     let mut skipped = Vec::new();
@@ -89,19 +108,42 @@ fn forward(args: &ApplyArgs, flags: &Flags, ledger: &Ledger, applies: &Applies) 
         skipped.extend(conflicts);
         plan = target.plan(&changes);
     }
-    Ok(Some(Work { run: reviewed.run, target, plan, left_out, skipped, notes, blobs: reviewed.blobs, undoes: None }))
+    Ok(Some(Work {
+        source: reviewed.source,
+        target,
+        plan,
+        left_out,
+        skipped,
+        notes,
+        blobs: reviewed.blobs,
+        undoes: None,
+        way_out,
+    }))
+}
+
+/// What to do about conflicts with the changes of a sandbox that stays, or of a run in one.
+async fn way_out(reviewed: &Reviewed, engine: &Engine) -> Option<String> {
+    const REST: &str = "apply the rest with --skip-conflicts, --only or -i";
+    let sandbox = reviewed.sandbox?;
+    engine.status(&sandbox.to_string()).await.ok()?;
+    Some(match reviewed.source {
+        ChangeSource::Run(_) => format!(
+            "what builds on earlier runs of its sandbox needs theirs first; glovebox apply {sandbox} brings all, or {REST}"
+        ),
+        ChangeSource::Sandbox(_) => format!("bring the folder back to what the sandbox saw, or {REST}"),
+    })
 }
 
 /// The last apply to this folder, or of a run that was named, turned round.
-fn reverse(args: &ApplyArgs, ledger: &Ledger, applies: &Applies) -> Result<Option<Work>> {
-    let run = args.run.as_deref().map(|text| runtime()?.block_on(ledger.find(text))).transpose()?;
-    let folder = match (&args.to, run) {
+fn reverse(args: &ApplyArgs, engine: &Engine, ledger: &Ledger, applies: &Applies) -> Result<Option<Work>> {
+    let source = args.id.as_deref().map(|text| runtime()?.block_on(review::find(engine, ledger, text))).transpose()?;
+    let folder = match (&args.to, source) {
         (Some(to), _) => Some(files::canonical(to)?),
         (None, Some(_)) => None,
         (None, None) => Some(files::canonical(Path::new("."))?),
     };
     let fits = |applied: &Applied| {
-        run.is_none_or(|run| run == applied.run)
+        source.is_none_or(|source| source == applied.source)
             && folder.as_ref().is_none_or(|folder| {
                 // From within a folder below, the apply to the whole is meant.
                 *folder == applied.folder || args.to.is_none() && folder.starts_with(&applied.folder)
@@ -115,8 +157,9 @@ fn reverse(args: &ApplyArgs, ledger: &Ledger, applies: &Applies) -> Result<Optio
     let target = open(&applied.folder, applies)?;
     let plan = target.plan(&reversed(&applied.changes));
     let blobs = ledger.blobs()?;
-    let (left_out, skipped, notes) = Default::default();
-    Ok(Some(Work { run: applied.run, target, plan, left_out, skipped, notes, blobs, undoes: Some(applied) }))
+    let (left_out, skipped, notes, way_out) = Default::default();
+    let source = applied.source;
+    Ok(Some(Work { source, target, plan, left_out, skipped, notes, blobs, undoes: Some(applied), way_out }))
 }
 
 fn open(path: &Path, applies: &Applies) -> Result<Target> {
@@ -138,12 +181,12 @@ pub(super) fn mended_line(path: &Path, how: Mended) -> String {
 
 impl Work {
     fn finish(self, globals: &Globals, args: &ApplyArgs) -> Result<u8> {
-        let Work { run, target, mut plan, left_out, skipped, notes, blobs, undoes } = self;
+        let Work { source, target, mut plan, left_out, skipped, notes, blobs, undoes, way_out } = self;
         // What cannot be shown is not applied, so this comes first.
         let (list, count) =
             if globals.json { Default::default() } else { review::applied_list(&plan.changes, &blobs)? };
         let summary = Summary {
-            run,
+            source,
             folder: target.path().to_owned(),
             list,
             count,
@@ -155,10 +198,11 @@ impl Work {
             notes,
             reverse: undoes.is_some(),
             dry_run: args.dry_run,
+            way_out,
         };
         let to_do = !(plan.changes.is_empty() || args.dry_run);
         let ended = match plan.conflicts.is_empty() {
-            true if to_do => target.carry_out(plan, run, &blobs, undoes.as_ref())?,
+            true if to_do => target.carry_out(plan, source, &blobs, undoes.as_ref())?,
             true => Ended::Applied,
             false => Ended::Conflicts(plan.conflicts),
         };
@@ -172,7 +216,7 @@ impl Work {
 
 /// What an apply did, or would do.
 struct Summary {
-    run: RunId,
+    source: ChangeSource,
     folder: PathBuf,
     /// The lines for people, and how many they are.
     list: String,
@@ -185,13 +229,15 @@ struct Summary {
     notes: Vec<String>,
     reverse: bool,
     dry_run: bool,
+    way_out: Option<String>,
 }
 
 impl Summary {
     fn document(&self) -> Result<()> {
         let record = ChangeRecord { changes: self.changes.clone(), truncated: false };
         report::document(&json!({
-            "run": self.run,
+            "run": self.source.run(),
+            "sandbox": match self.source { ChangeSource::Sandbox(sandbox) => Some(sandbox), _ => None },
             "to": self.folder,
             "reverse": self.reverse,
             "dry_run": self.dry_run,
@@ -205,7 +251,7 @@ impl Summary {
 
     fn tell(&self) -> Result<()> {
         let changes = report::counted(self.count, "change");
-        let (run, folder) = (self.run, review::folder(&self.folder));
+        let (run, folder) = (self.source, review::folder(&self.folder));
         let done = match (self.count, self.reverse, self.dry_run) {
             (0, ..) if !self.already.is_empty() => format!("nothing to do: {folder} is as {run} wants it"),
             (0, ..) => format!("nothing to do: {run} has nothing for {folder}"),
@@ -247,12 +293,14 @@ fn refuse(summary: &Summary, conflicts: &[Conflict], as_json: bool) -> Result<u8
     let error = Error::new(ErrorCode::Conflicts, format!("{count} in {folder}; nothing was changed")).hint(
         match summary.reverse {
             true => "undo what was changed since, and try again",
-            false => "run again on the folder as it is now, or apply the rest with --skip-conflicts, --only or -i",
+            false => summary.way_out.as_deref().unwrap_or(AGAIN),
         },
     );
     if as_json {
         let body = json!({ "code": error.code.as_str(), "message": error.message, "hint": error.hint });
-        report::document(&json!({ "error": body, "run": summary.run, "to": summary.folder, "conflicts": conflicts }))?;
+        report::document(
+            &json!({ "error": body, "run": summary.source.run(), "to": summary.folder, "conflicts": conflicts }),
+        )?;
         return Ok(error.code.exit_code());
     }
     for conflict in conflicts {

@@ -1,13 +1,14 @@
-//! `glovebox changes`: shows what a run changed.
+//! `glovebox changes`: shows what a run or a sandbox changed.
 
 use std::io::IsTerminal;
 
 use glovebox_changes::Selection;
 use glovebox_core::{Error, ErrorCode, Result};
+use glovebox_engine::Engine;
 use glovebox_ledger::Ledger;
 use serde_json::json;
 
-use super::{data_dir, runtime};
+use super::{data_dir, living, runtime};
 use crate::{
     args::{ChangesArgs, Globals},
     flags::Flags,
@@ -22,9 +23,10 @@ pub(crate) fn execute(globals: &Globals, args: &ChangesArgs, flags: &Flags) -> R
         let message = "a patch has what the run wrote byte for byte, which could steer a terminal";
         return Err(Error::new(ErrorCode::Usage, message).hint("write it to a file: glovebox changes --patch > FILE"));
     }
-    let ledger = Ledger::below(data_dir(globals));
+    let data_dir = data_dir(globals);
+    let (ledger, engine) = (Ledger::below(&data_dir), living::engine_below(&data_dir));
     let runtime = runtime()?;
-    let reviewed = runtime.block_on(Reviewed::load(&ledger, args.run.as_deref()))?;
+    let reviewed = runtime.block_on(Reviewed::load(&engine, &ledger, args.id.as_deref()))?;
     let selection = reviewed.select(args.all, &args.only, flags, reviewed.workspace.as_deref())?;
     let shown = review::shown(&selection.record, &reviewed.blobs)?;
     if globals.json {
@@ -38,10 +40,13 @@ pub(crate) fn execute(globals: &Globals, args: &ChangesArgs, flags: &Flags) -> R
     }
     left_out_line(&selection).iter().for_each(|line| report::say(line));
     if reviewed.record.truncated {
-        report::say("the run changed more than is recorded; the list is not complete");
+        report::say("more changed than is recorded; the list is not complete");
     }
     if shown.is_empty() {
         runtime.block_on(why_nothing(&reviewed, &ledger))?.iter().for_each(|line| report::say(line));
+    }
+    if let Some(line) = runtime.block_on(of_whole_sandbox(&reviewed, &engine)) {
+        report::say(&line);
     }
     Ok(0)
 }
@@ -49,7 +54,8 @@ pub(crate) fn execute(globals: &Globals, args: &ChangesArgs, flags: &Flags) -> R
 fn print_document(reviewed: &Reviewed, selection: &Selection, shown: &[Shown<'_>]) -> Result<()> {
     let names = selection.record.names();
     report::document(&json!({
-        "run": reviewed.run,
+        "run": reviewed.source.run(),
+        "sandbox": reviewed.sandbox,
         "workspace": reviewed.workspace,
         "added": names.added,
         "modified": names.modified,
@@ -67,7 +73,7 @@ fn page(reviewed: &Reviewed, shown: &[Shown<'_>], summary: bool) -> String {
         0 => "nothing".to_owned(),
         count => report::counted(count, "file"),
     };
-    let mut text = format!("{} changed {count}{place}\n", reviewed.run);
+    let mut text = format!("{} changed {count}{place}\n", reviewed.source);
     text.push_str(&review::list(shown.iter()));
     if !summary {
         for diff in shown.iter().map(|one| one.text(Reader::Person)).filter(|diff| !diff.is_empty()) {
@@ -98,6 +104,14 @@ pub(super) fn left_out_line(selection: &Selection) -> Option<String> {
         parts.push(format!("{} of Git itself (.git)", report::counted(selection.of_git, "file")));
     }
     (!parts.is_empty()).then(|| format!("left out: {}; --all includes them", parts.join(", ")))
+}
+
+/// A run in a sandbox that stays is a part of what happened there.
+async fn of_whole_sandbox(reviewed: &Reviewed, engine: &Engine) -> Option<String> {
+    reviewed.source.run()?;
+    let status = engine.status(&reviewed.sandbox?.to_string()).await.ok().filter(|status| status.ended.is_none())?;
+    let name = status.name.map_or_else(|| status.sandbox.to_string(), |name| name.to_string());
+    Some(format!("glovebox changes {name} shows all that changed in its sandbox"))
 }
 
 /// What there is to say of a run without changes: why that is, and which run may have been meant.

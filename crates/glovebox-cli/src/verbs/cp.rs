@@ -47,8 +47,16 @@ pub(crate) fn execute(globals: &Globals, args: &CpArgs, flags: &Flags) -> Result
                 let (one, two) = (engine.open(one).await?, engine.open(two).await?);
                 across(&one, &from, &two, &to).await
             }
-            (Place::Inside { id, .. }, _) => out(&engine.open(id).await?.files(), &from, &to).await,
-            (_, Place::Inside { id, .. }) => into(&engine.open(id).await?.files(), &from, &to).await,
+            (Place::Inside { id, .. }, _) => {
+                let sandbox = engine.open(id).await?;
+                let copied = out(&sandbox.files(), &from, &to).await;
+                copied.map_err(|error| engine.explain_lost(sandbox.id(), error))
+            }
+            (_, Place::Inside { id, .. }) => {
+                let sandbox = engine.open(id).await?;
+                let copied = into(&sandbox.files(), &from, &to).await;
+                copied.map_err(|error| engine.explain_lost(sandbox.id(), error))
+            }
             _ => {
                 Err(Error::new(ErrorCode::Usage, "neither path is in a sandbox").hint(with_colon(&engine, args).await))
             }

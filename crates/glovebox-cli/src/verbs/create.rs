@@ -70,7 +70,7 @@ fn checked_name(text: &str, flags: &Flags) -> Result<SandboxName> {
 /// A duration, or 0 for never.
 pub(super) fn parse_time_or_never(text: &str) -> Result<Option<Duration>, String> {
     match text {
-        "0" | "0s" => Ok(None),
+        "0" | "0ms" | "0s" | "0m" | "0h" => Ok(None),
         _ => parse_duration(text).map(Some).map_err(|forms| format!("{forms}, or 0 for never")),
     }
 }

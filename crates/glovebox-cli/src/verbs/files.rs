@@ -42,7 +42,8 @@ pub(crate) fn execute(globals: &Globals, args: &FilesArgs, flags: &Flags) -> Res
     let engine = living::engine(globals, flags)?;
     runtime()?.block_on(async {
         let sandbox = engine.open(id).await?;
-        act(globals, &args.act, flags, &sandbox).await
+        let acted = act(globals, &args.act, flags, &sandbox).await;
+        acted.map_err(|error| engine.explain_lost(sandbox.id(), error))
     })
 }
 

@@ -35,6 +35,8 @@ pub(crate) const KEEP: &str = "__keep";
 
 /// So many of the runs that ended are shown with a sandbox.
 const LAST_ENDED: u32 = 10;
+/// On fewer columns a sandbox is shown by its name or the beginning of its id.
+const NARROW: usize = 72;
 /// And so many of those at work: as many as a sandbox of any size has.
 const MOST_AT_WORK: u32 = 10_000;
 
@@ -88,18 +90,45 @@ pub(crate) fn list(globals: &Globals, args: &ListSandboxesArgs, flags: &Flags) -
     } else if args.ids {
         report::print(&found.iter().map(|status| format!("{}\n", status.sandbox)).collect::<String>())?;
     } else if found.is_empty() {
-        let filtered = !args.label.is_empty() || args.state.is_some();
+        let filtered = !labels.is_empty() || state.is_some();
         report::say(match filtered {
             true => "no sandbox fits; glovebox list without flags shows all that live",
             false => "there is no sandbox; glovebox create makes one",
         });
     } else {
-        let now = Timestamp::now();
-        let rows: Vec<[String; 6]> = found.iter().map(|status| row(status, now)).collect();
-        let heading = ["SANDBOX", "NAME", "STATE", "CREATED", "ENDS", "LABELS"];
-        report::print(&table(heading, &rows, terminal::output_columns()))?;
+        report::print(&listing(&found, Timestamp::now(), terminal::output_columns()))?;
     }
     Ok(0)
+}
+
+/// The table of sandboxes, with what there is room for.
+fn listing(found: &[SandboxStatus], now: Timestamp, width: Option<usize>) -> String {
+    let rows = || found.iter().map(|status| row(status, now));
+    if width.is_some_and(|width| width < NARROW) {
+        let shown = |[id, name, state, _, ends, project, labels]: [String; 7]| {
+            let known_by = if name == "-" { short_id(&id, found) } else { name };
+            let others = [project, labels].into_iter().filter(|text| !["-", ""].contains(&text.as_str()));
+            [known_by, state, ends, others.collect::<Vec<_>>().join(" ")]
+        };
+        return table(["SANDBOX", "STATE", "ENDS", "OF"], &rows().map(shown).collect::<Vec<_>>(), width);
+    }
+    if found.iter().any(|status| status.project.is_some()) {
+        let heading = ["SANDBOX", "NAME", "STATE", "CREATED", "ENDS", "PROJECT", "LABELS"];
+        return table(heading, &rows().collect::<Vec<_>>(), width);
+    }
+    let heading = ["SANDBOX", "NAME", "STATE", "CREATED", "ENDS", "LABELS"];
+    let shown = |[id, name, state, created, ends, _, labels]: [String; 7]| [id, name, state, created, ends, labels];
+    table(heading, &rows().map(shown).collect::<Vec<_>>(), width)
+}
+
+/// As much of an id as no other has, which is enough for every verb.
+fn short_id(id: &str, among: &[SandboxStatus]) -> String {
+    const SHORTEST: usize = 14;
+    let is_of_one = |length: &usize| {
+        among.iter().filter(|status| status.sandbox.to_string().starts_with(&id[..*length])).count() < 2
+    };
+    let length = (SHORTEST..id.len()).find(is_of_one).unwrap_or(id.len());
+    id[..length].to_owned()
 }
 
 fn parse_state(text: &str) -> Result<SandboxState, String> {
@@ -109,9 +138,9 @@ fn parse_state(text: &str) -> Result<SandboxState, String> {
     found.ok_or_else(|| "expected creating, ready, paused, stopping, stopped, destroying or gone".to_owned())
 }
 
-fn row(status: &SandboxStatus, now: Timestamp) -> [String; 6] {
+fn row(status: &SandboxStatus, now: Timestamp) -> [String; 7] {
     let labels = status.labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ");
-    let ends = match (&status.ended, status.expires_at) {
+    let ends = match (&status.ended, status.ends_at) {
         (Some(ended), _) => format!("{} {}", reason(ended), ago(now, ended.at)),
         // Only one that is stopped can have outlived its time.
         (None, Some(at)) if at <= now => format!("over {}", ago(now, at)),
@@ -120,7 +149,8 @@ fn row(status: &SandboxStatus, now: Timestamp) -> [String; 6] {
     };
     let name = status.name.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
     let state = status.state.to_string();
-    [status.sandbox.to_string(), name, state, ago(now, status.created_at), ends, printable(&labels)]
+    let project = status.project.clone().unwrap_or_else(|| "-".to_owned());
+    [status.sandbox.to_string(), name, state, ago(now, status.created_at), ends, project, printable(&labels)]
 }
 
 fn reason(ended: &glovebox_engine::EndedAt) -> &'static str {
@@ -207,6 +237,11 @@ fn page(status: &SandboxStatus) -> String {
             .filter(|_| status.ended.is_none())
             .map(|line| ("ends", line.replacen("it ends by itself ", "", 1))),
     );
+    if let Some(at) = status.ends_at.filter(|at| status.ended.is_none() && Some(*at) != status.expires_at) {
+        lines.push(("unused", format!("now; it ends at {} when that stays so", report::time(at))));
+    }
+    let lacks = status.isolation.as_ref().and_then(|isolation| report::missing_words(isolation, spec));
+    lines.extend(lacks.map(|layers| ("lacks", format!("these layers of isolation: {layers}"))));
     lines.push((
         "limits",
         format!(

@@ -18,7 +18,12 @@ use glovebox_engine::{Engine, Event, NewSandbox, Run, RunRequest};
 use glovebox_ledger::Ledger;
 use glovebox_native::NativeBackend;
 
-use super::{create::parse_time_or_never, data_dir, living::engine_below, require_native, runtime};
+use super::{
+    create::{end_of, parse_time_or_never},
+    data_dir,
+    living::engine_below,
+    require_native, runtime,
+};
 use crate::{
     args::{CommandArgs, Globals, RunArgs},
     flags::{Flags, Origin},
@@ -93,7 +98,9 @@ pub(crate) fn execute(
     } else {
         report::run(&result, Some(&spec), &engine.artifact_dir(result.run));
         if kept_for.is_some() {
-            report::say(&format!("the sandbox stays: {}", result.sandbox));
+            let status = runtime.block_on(engine.status(&result.sandbox.to_string()));
+            let end = status.ok().and_then(|status| end_of(&status)).map_or(String::new(), |end| format!("; {end}"));
+            report::say(&format!("the sandbox stays: {}{end}", result.sandbox));
         }
         hint_at_changes(&result, &spec);
         hint_at_workspace(&result, &stderr_tail, left_behind.as_deref(), None);

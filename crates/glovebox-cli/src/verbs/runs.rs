@@ -6,7 +6,7 @@ use glovebox_core::{
     Error, ErrorCode, Label, Language, Outcome, ProjectName, Result, RunId, RunResult, SandboxId, parse_count,
     parse_duration, printable,
 };
-use glovebox_engine::Engine;
+use glovebox_engine::{Engine, Projects};
 use glovebox_ledger::{Filter, Ledger, Listed, Stream, Summary};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -46,6 +46,9 @@ async fn list(globals: &Globals, args: &ListArgs, flags: &Flags, ledger: &Ledger
         filter.sandbox = Some(find_sandbox(&living::engine_below(&data_dir(globals)), text).await?);
     }
     let listed = ledger.list(&filter).await?;
+    if listed.runs.is_empty() {
+        check_names(globals, &filter, ledger).await?;
+    }
     if globals.json {
         return report::document(&listed);
     }
@@ -87,6 +90,30 @@ async fn find_sandbox(engine: &Engine, text: &str) -> Result<SandboxId> {
         (Err(error), Ok(gone)) if error.code == ErrorCode::SandboxNotFound => Ok(gone),
         (Err(error), _) => Err(error),
     }
+}
+
+/// An error for a project or a sandbox that is not there and that no run is recorded of. What is gone has its runs.
+async fn check_names(globals: &Globals, filter: &Filter, ledger: &Ledger) -> Result<()> {
+    let data_dir = data_dir(globals);
+    if let Some(name) = &filter.project {
+        let there = ProjectName::parse(name).is_ok_and(|name| Projects::below(&data_dir).files(&name).is_ok());
+        let of_it = Filter { project: Some(name.clone()), limit: 1, ..Filter::default() };
+        if !there && ledger.list(&of_it).await?.runs.is_empty() {
+            let message = format!("there is no project {name}, and no run of it is recorded");
+            return Err(
+                Error::new(ErrorCode::ProjectNotFound, message).hint("glovebox projects list shows the projects")
+            );
+        }
+    }
+    if let Some(sandbox) = filter.sandbox {
+        let there = living::engine_below(&data_dir).status(&sandbox.to_string()).await.is_ok();
+        let of_it = Filter { sandbox: Some(sandbox), limit: 1, ..Filter::default() };
+        if !there && ledger.list(&of_it).await?.runs.is_empty() {
+            let message = format!("there is no sandbox {sandbox}, and no run in it is recorded");
+            return Err(Error::new(ErrorCode::SandboxNotFound, message).hint("glovebox list shows the sandboxes"));
+        }
+    }
+    Ok(())
 }
 
 fn parse_kind(text: &str) -> Result<String, String> {
@@ -180,7 +207,19 @@ async fn show(globals: &Globals, args: &ShowArgs, ledger: &Ledger) -> Result<()>
         document["outcome"] = json!({ "kind": "lost" });
     }
     let result: RunResult = serde_json::from_value(document).map_err(unreadable)?;
-    report::print(&page(&result, under_way))
+    report::print(&page(&result, under_way))?;
+    if under_way {
+        report::say(&how_to_follow(globals, run, &result.sandbox.to_string()).await);
+    }
+    Ok(())
+}
+
+/// What there is to say of a run that is still at work: its output is not recorded yet.
+async fn how_to_follow(globals: &Globals, run: RunId, sandbox: &str) -> String {
+    match living::engine_below(&data_dir(globals)).status(sandbox).await {
+        Ok(_) => format!("{run} is still at work; glovebox attach {run} shows what it wrote and follows it"),
+        Err(_) => format!("{run} is still at work; what it writes is recorded when it is over"),
+    }
 }
 
 /// All that is known of a run, a line for each thing.
@@ -190,7 +229,10 @@ fn page(result: &RunResult, under_way: bool) -> String {
         _ if under_way => "still running".to_owned(),
         Outcome::Exited { code } => format!("exited with code {code}"),
         Outcome::Signaled { signal } => format!("ended by signal {signal}{}", report::signal_name(*signal)),
-        Outcome::Lost => "lost: Glovebox or the sandbox ended before the run did".to_owned(),
+        Outcome::Lost => match report::why_lost(result) {
+            Some(why) => format!("lost: {}", printable(why)),
+            None => "lost: Glovebox or the sandbox ended before the run did".to_owned(),
+        },
         other => other.kind().replace('_', " "),
     };
     let known = !under_way && result.outcome != Outcome::Lost;
@@ -244,12 +286,18 @@ fn page(result: &RunResult, under_way: bool) -> String {
 
 async fn logs(globals: &Globals, args: &LogsArgs, ledger: &Ledger) -> Result<()> {
     let run = named_or_last(ledger, args.run.as_deref()).await?;
+    let document: Value = serde_json::from_str(&ledger.document(run).await?)
+        .map_err(|error| Error::new(ErrorCode::LedgerDamaged, "the document cannot be read").because(error))?;
     if globals.json {
-        let document: Value = serde_json::from_str(&ledger.document(run).await?)
-            .map_err(|error| Error::new(ErrorCode::LedgerDamaged, "the document cannot be read").because(error))?;
         return report::document(&json!({
-            "run": document["run"], "stdout": document["stdout"], "stderr": document["stderr"],
+            "run": document["run"], "outcome": document["outcome"],
+            "stdout": document["stdout"], "stderr": document["stderr"],
         }));
+    }
+    if document["outcome"].is_null() {
+        let sandbox = document["sandbox"].as_str().unwrap_or_default();
+        report::say(&how_to_follow(globals, run, sandbox).await);
+        return Ok(());
     }
     if args.stderr {
         return report::write_all(std::io::stdout(), &ledger.output(run, Stream::Stderr).await?);

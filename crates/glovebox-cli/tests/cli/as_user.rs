@@ -142,3 +142,18 @@ fn the_record_of_somebody_else_is_not_read_and_the_error_says_whose_it_is() {
     let said = user.shell(&format!("glovebox --data-dir {} changes --json && exit 9; true", data.display()));
     assert!(said.contains("ledger_unavailable") && said.contains("somebody else's"), "{said}");
 }
+
+#[test]
+fn missing_layers_are_told_when_a_sandbox_is_made_and_shown_and_not_by_each_run_in_it() {
+    // One of its own: the others take the folder of living sandboxes with them.
+    let user = User::new("glovebox-stay", false);
+    let said = user.shell(
+        "glovebox create --name box 2>&1; echo ==; glovebox exec box -- true 2>&1; echo ==; glovebox show box 2>&1; echo ==; \
+         glovebox exec box --json -- true; glovebox destroy box",
+    );
+    let parts: Vec<&str> = said.split("==\n").collect();
+    assert!(parts[0].contains("does not give these layers of isolation") && parts[0].contains("cgroup"), "{said}");
+    assert_eq!(parts[1], "", "{said}");
+    assert!(parts[2].contains("lacks") && parts[2].contains("cgroup"), "{said}");
+    assert!(parts[3].contains("\"missing\":[\"cgroup\""), "{said}");
+}

@@ -109,7 +109,7 @@ fn a_sandbox_that_stays_is_made_listed_shown_used_and_destroyed() {
         heading.split_whitespace().collect::<Vec<_>>(),
         ["SANDBOX", "NAME", "STATE", "CREATED", "ENDS", "LABELS"]
     );
-    for part in [&living.id, "box", "ready", "in 1h", "team=red"] {
+    for part in [&living.id, "box", "ready", "in 59m", "team=red"] {
         assert!(row.contains(part), "{row}");
     }
     bench.call(["list", "--ids", "--label", "team=red"]).expect(0, &format!("{}\n", living.id));

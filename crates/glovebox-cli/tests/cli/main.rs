@@ -24,6 +24,7 @@ mod storage;
 mod terminal;
 mod top;
 mod trust;
+mod views;
 mod without_namespaces;
 
 use std::{

@@ -88,7 +88,8 @@ fn runs_are_listed_by_sandbox_and_by_project() {
     assert_eq!(ids(&["--sandbox", &other.id]), [id(&elsewhere)]);
     assert_eq!(ids(&["--project", "app"]), [id(&alone), id(&second), id(&first)]);
     assert_eq!(ids(&["--project", "app", "--sandbox", "box", "--limit", "1"]), [id(&second)]);
-    assert!(ids(&["--project", "none"]).is_empty());
+    let refused = bench.call(["runs", "list", "--project", "none"]);
+    assert!(refused.code == 125 && refused.stderr.contains("project_not_found"), "{refused:?}");
     // A sandbox that is gone is named by its whole id.
     let gone = alone["sandbox"].as_str().expect("an id");
     assert_eq!(ids(&["--sandbox", gone]), [id(&alone)]);

@@ -188,7 +188,7 @@ fn it_follows_the_size_of_the_terminal_and_says_when_that_is_too_small() {
     view.until_shown("1 sandbox: 1 ready");
     assert!(!view.shown().contains(&living.id) && !view.shown().contains("LEFT"), "{}", view.shown());
     view.resize(30, 140);
-    view.until("the whole id", |view| view.row(&living.id).is_some_and(|row| row.contains("23h")));
+    view.until("the whole id", |view| view.row(&living.id).is_some_and(|row| row.contains("59m")));
     view.resize(3, 10);
     view.until_shown("too small");
     view.resize(10, 40);

@@ -65,7 +65,7 @@ pub(super) fn stopping(record: &SandboxRecord) -> Error {
 }
 
 /// The error for a sandbox that ended by itself.
-fn gone(record: &SandboxRecord, ended: &Ended) -> Error {
+pub(super) fn gone(record: &SandboxRecord, ended: &Ended) -> Error {
     let lifetime = record.spec.living.as_ref().map(|living| living.lifetime).unwrap_or_default();
     let (why, flag) = match ended.reason {
         EndReason::IdleTimeout => (format!("it was not used for {}", in_words(lifetime.idle)), "--idle-timeout"),

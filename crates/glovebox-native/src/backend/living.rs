@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use glovebox_core::{Backend, Created, Error, ErrorCode, LimitKind, Result, SandboxId, SandboxSpec, SandboxState};
+use glovebox_core::{
+    Backend, Created, Error, ErrorCode, Isolation, LimitKind, Result, SandboxId, SandboxSpec, SandboxState, Tier,
+};
 
 use jiff::Timestamp;
 
@@ -16,17 +18,17 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use super::{
     Held, NativeBackend, answer, gone, host_io,
-    planning::{limits_in_force, make_plan},
+    planning::{limits_in_force, lowered},
     send_order, unavailable,
 };
 use crate::{
     answers::{Answers, or_too_many},
     changes::Layers,
-    living::{Door, LivingFolder},
+    living::{Door, LiveRecord, LivingFolder},
     owner::RuntimeFolder,
     plan::{Answer, Order, Outgrown},
     standing::caller_is_root_outside,
-    wire,
+    watch, wire,
 };
 
 /// How long it is waited for memory to be given back.
@@ -85,10 +87,12 @@ impl NativeBackend {
         if let Some(created) = self.hold_once_more(&folder) {
             return Ok(created);
         }
-        let (plan, lowered) = make_plan(spec)?;
-        let layers = Arc::new(Layers::of(&plan)?);
-        let limits = limits_in_force(spec, &plan, lowered);
-        let (keeper, answer) = self.ask_keeper(&folder).await.map_err(|error| or_turned_away(&folder, error))?;
+        let (keeper, answer, record) =
+            self.ask_keeper(&folder).await.map_err(|error| or_turned_away(&folder, error))?;
+        // As it was made: what it was shown may have gone from the host since, and it still has it.
+        let plan = record.plan;
+        let layers = Arc::new(Layers::of_living(spec));
+        let limits = limits_in_force(spec, &plan, lowered(&spec.limits, &plan));
         let held = Held {
             living: Some(folder.clone()),
             users: 1,
@@ -132,7 +136,7 @@ impl NativeBackend {
     }
 
     /// Asks whoever keeps a sandbox for what there is of it, and starts a keeper where there is none.
-    pub(super) async fn ask_keeper(&self, folder: &LivingFolder) -> Result<(OwnedFd, OwnedFd)> {
+    pub(super) async fn ask_keeper(&self, folder: &LivingFolder) -> Result<(OwnedFd, OwnedFd, LiveRecord)> {
         let id = folder.id;
         let mut why = io::Error::from(io::ErrorKind::NotFound);
         for _ in 0..ATTEMPTS {
@@ -150,7 +154,7 @@ impl NativeBackend {
             match folder.connect(Door::Keeper) {
                 Ok(keeper) => {
                     let asked = send_order(&keeper, &Order::Open { id }, None)?;
-                    return Ok((keeper, asked));
+                    return Ok((keeper, asked, record));
                 }
                 // It ended in between; the next round looks again.
                 Err(error) => why = error,
@@ -195,6 +199,24 @@ impl NativeBackend {
             Some((_, record)) if self.cgroups()?.named_living(&record.group).is_frozen() => SandboxState::Paused,
             Some(_) => SandboxState::Ready,
         })
+    }
+
+    /// Which layers were found in place when a living sandbox was made.
+    pub(super) fn look_at_layers(&self, id: SandboxId) -> Option<Isolation> {
+        let (_, record) = LivingFolder::of(&RuntimeFolder::of_caller(), id).guest().ok()??;
+        let present = record.present?;
+        Some(Isolation::from_checks(Tier::Namespaces, |layer| present.contains(&layer)))
+    }
+
+    /// For how long a living sandbox was not used, if nothing is at work in it.
+    pub(super) fn look_at_use(&self, id: SandboxId) -> Option<Duration> {
+        let folder = LivingFolder::of(&RuntimeFolder::of_caller(), id);
+        let (_, record) = folder.guest().ok()??;
+        let mut processes = Vec::new();
+        watch::descendants(record.guest.pid, &mut processes);
+        // The zygote is always there, and where runs have groups, so is a child of it that waits for the next run.
+        let at_work = processes.len() > 1 + usize::from(record.leaves);
+        folder.unused_for().ok().filter(|_| !at_work)
     }
 
     /// How long a living sandbox was paused since a moment.

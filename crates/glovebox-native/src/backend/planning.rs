@@ -1,41 +1,59 @@
 //! From the checked description of a sandbox to what the launcher needs, and what is in force then.
 
-use std::{collections::BTreeMap, fs, io, path::Path};
+use std::{collections::BTreeMap, fs, io, os::fd::OwnedFd, path::Path};
 
 use glovebox_core::{
-    Access, Enforcement, Error, ErrorCode, Isolation, Layer, LimitKind, LimitsInForce, Living, MountKind, Network,
-    Result, SandboxSpec, Tier, WORKING_DIR, WorkspaceMode,
+    Access, Enforcement, Error, ErrorCode, Isolation, Layer, LimitKind, Limits, LimitsInForce, Living, MountKind,
+    Network, Result, SandboxSpec, Tier, WORKING_DIR, WorkspaceMode,
 };
+
+use rustix::fs::{Mode, OFlags};
 
 use crate::{
     cgroup::HeldByGroups,
+    changes::Layers,
     plan::{Plan, PlannedLife, PlannedMount},
     standing::may_give_ids,
     wire,
 };
 
+/// Opens the files of a living sandbox, be it stopped.
+pub(super) fn files_of_living(spec: &SandboxSpec) -> Result<(OwnedFd, Layers)> {
+    let wrong = || Error::new(ErrorCode::Internal, "the sandbox is not one that stays");
+    let store = &spec.living.as_ref().ok_or_else(wrong)?.store;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let store = rustix::fs::open(store, flags, Mode::empty()).map_err(|error| {
+        Error::new(ErrorCode::HostIo, "the files of the sandbox cannot be read").because(io::Error::from(error))
+    })?;
+    Ok((store, Layers::of_living(spec)))
+}
+
+/// The limits of a sandbox that was made which are lower than was asked for.
+pub(super) fn lowered(asked: &Limits, plan: &Plan) -> Vec<LimitKind> {
+    let all = [
+        (LimitKind::Memory, plan.memory < asked.memory),
+        (LimitKind::Disk, plan.disk < asked.disk),
+        (LimitKind::OpenFiles, plan.open_files < asked.open_files),
+        (LimitKind::Cpus, plan.cpus < asked.cpus),
+    ];
+    all.into_iter().filter(|(_, is_lower)| *is_lower).map(|(kind, _)| kind).collect()
+}
+
 /// Turns a spec into what the launcher needs. Limits above what the host has are lowered, and named.
 pub(super) fn make_plan(spec: &SandboxSpec) -> Result<(Plan, Vec<LimitKind>)> {
     let limits = &spec.limits;
-    let mut lowered = Vec::new();
-    let mut lower = |kind, wanted: u64, there: u64| {
-        if wanted > there {
-            lowered.push(kind);
-        }
-        wanted.min(there)
-    };
     let info = rustix::system::sysinfo();
     let total = info.totalram as u64 * u64::from(info.mem_unit);
     let cpus = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count().max(1)) as f64;
     let open_files = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
     let plan = Plan {
-        memory: lower(LimitKind::Memory, limits.memory, total),
+        memory: limits.memory.min(total),
         pids: limits.pids,
         cpus: limits.cpus.min(cpus),
         // What lives in memory cannot be more than there is of it.
-        disk: if spec.living.is_some() { limits.disk } else { lower(LimitKind::Disk, limits.disk, total) },
+        disk: if spec.living.is_some() { limits.disk } else { limits.disk.min(total) },
         inodes: limits.inodes,
-        open_files: lower(LimitKind::OpenFiles, limits.open_files, open_files),
+        open_files: limits.open_files.min(open_files),
         host_network: spec.network == Network::Full,
         workspace: spec.workspace.as_ref().map(plan_workspace).transpose()?,
         workspace_overlay: spec.workspace.as_ref().is_some_and(|w| w.mode == WorkspaceMode::Overlay),
@@ -46,12 +64,10 @@ pub(super) fn make_plan(spec: &SandboxSpec) -> Result<(Plan, Vec<LimitKind>)> {
         living: spec.living.as_ref().map(plan_life),
         isolation: spec.isolation,
     };
-    if limits.cpus > cpus {
-        lowered.push(LimitKind::Cpus);
-    }
     if plan.mounts.len() > wire::MOST_DESCRIPTORS / 2 {
         return Err(Error::new(ErrorCode::InvalidMount, "there are more mounts than the 64 that a sandbox takes"));
     }
+    let lowered = lowered(limits, &plan);
     Ok((plan, lowered))
 }
 

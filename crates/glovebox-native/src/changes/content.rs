@@ -87,7 +87,7 @@ impl<'a> Contents<'a> {
     }
 }
 
-fn stamp(stat: &Stat) -> FileStamp {
+pub(super) fn stamp(stat: &Stat) -> FileStamp {
     FileStamp {
         device: stat.st_dev,
         inode: stat.st_ino,

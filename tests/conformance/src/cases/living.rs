@@ -34,6 +34,8 @@ cases!["living":
     variables_of_the_sandbox_reach_every_run_and_those_of_the_run_win needs(living),
     a_sandbox_that_could_not_be_made_leaves_nothing needs(living),
     what_is_destroyed_is_gone needs(living),
+    whoever_works_in_a_sandbox_that_is_ended_is_told_by_whom needs(living),
+    the_end_that_is_told_is_the_one_that_comes_first needs(living),
 ];
 
 pub(super) fn request(line: &str) -> RunRequest {
@@ -360,4 +362,53 @@ async fn what_is_destroyed_is_gone(w: World) {
     expect_nothing(&w, id);
     let error = w.engine().destroy(&id.to_string()).await.expect_err("it is gone");
     assert_eq!(error.code, ErrorCode::SandboxNotFound);
+}
+
+async fn whoever_works_in_a_sandbox_that_is_ended_is_told_by_whom(w: World) {
+    let why = async |ending: &str| {
+        let sandbox = create(&w, NewSandbox::default()).await;
+        let id = sandbox.id();
+        let at_work = sandbox.start(request("exec sleep 1000")).await.expect("it starts");
+        let text = id.to_string();
+        match ending {
+            "stop" => drop(w.engine().stop(&text).await.expect("it can be stopped")),
+            "destroy" => drop(w.engine().destroy(&text).await.expect("it can be destroyed")),
+            _ => w.kill_guest(id),
+        }
+        let result = at_work.wait().await.expect("its end is told");
+        assert_eq!(result.outcome, Outcome::Lost, "{ending}");
+        let told = result.warnings.iter().find(|warning| warning.code == ErrorCode::SandboxLost.as_str());
+        let told = told.map(|warning| warning.message.clone());
+        drop(sandbox);
+        if ending != "destroy" {
+            destroy(&w, id).await;
+        }
+        told.map(|told| told.replace(&text, "it"))
+    };
+    assert_eq!(why("stop").await.as_deref(), Some("the sandbox it was stopped"));
+    assert_eq!(why("destroy").await.as_deref(), Some("the sandbox it was destroyed"));
+    assert_eq!(why("kill").await, None, "nobody asked for it");
+}
+
+async fn the_end_that_is_told_is_the_one_that_comes_first(w: World) {
+    let (idle, max_age) = (Some(Duration::from_secs(600)), Some(Duration::from_secs(7200)));
+    let sandbox = create(&w, NewSandbox { lifetime: Lifetime { idle, max_age }, ..NewSandbox::default() }).await;
+    let id = sandbox.id();
+    let text = id.to_string();
+    let ends_at = async || w.engine().status(&text).await.expect("it is there").ends_at.expect("it ends");
+    let expires_at = w.engine().status(&text).await.expect("it is there").expires_at.expect("it ends");
+    let earlier = expires_at.duration_since(ends_at().await).as_secs();
+    assert!((6590..=6600).contains(&earlier), "{earlier} s");
+    let at_work = sandbox.start(request("exec sleep 1000")).await.expect("it starts");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while ends_at().await != expires_at {
+        assert!(Instant::now() < deadline, "what is at work holds the idle time");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    at_work.cancel();
+    at_work.wait().await.expect("it ends");
+    w.engine().stop(&text).await.expect("it can be stopped");
+    assert_eq!(ends_at().await, expires_at, "a stopped one is not unused");
+    drop(sandbox);
+    destroy(&w, id).await;
 }

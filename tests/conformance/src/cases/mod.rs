@@ -34,6 +34,7 @@ mod ordinary;
 mod outcomes;
 mod pauses;
 mod refusals;
+mod run_changes;
 mod run_groups;
 mod runs;
 mod secrets;
@@ -76,6 +77,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         terminal::CASES,
         usage::CASES,
         run_groups::CASES,
+        run_changes::CASES,
         secrets::CASES,
         network::CASES,
         library::CASES,

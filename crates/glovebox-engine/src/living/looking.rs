@@ -1,0 +1,56 @@
+//! What a living sandbox changed since it was made.
+
+use std::{path::PathBuf, sync::Arc};
+
+use glovebox_core::{ChangeRecord, ContentKeeper, Error, ErrorCode, Result, SandboxId, SandboxName, WorkspaceMode};
+
+use crate::{Engine, contents::BlobKeeper, known_contents::KnownContents};
+
+/// What a living sandbox changed since it was made.
+#[derive(Clone, Debug)]
+pub struct SandboxChanges {
+    /// The sandbox.
+    pub sandbox: SandboxId,
+    /// Its name.
+    pub name: Option<SandboxName>,
+    /// The folder of the host that its working directory shows.
+    pub workspace: Option<PathBuf>,
+    /// In which way it shows it.
+    pub mode: Option<WorkspaceMode>,
+    /// The changes, with their contents where the engine has a ledger.
+    pub record: ChangeRecord,
+}
+
+impl Engine {
+    /// What a living sandbox changed since it was made, in whatever state it is. Where the engine has a ledger, the contents of
+    /// changed files are kept there. To look is not to use it: its idle time goes on.
+    pub async fn sandbox_changes(&self, text: &str) -> Result<SandboxChanges> {
+        let record = self.registry().read(self.registry().find(text)?)?;
+        self.check_backend(&record)?;
+        self.check_not_ended(&record)?;
+        let id = record.sandbox;
+        let known = KnownContents::at(self.registry().contents(id));
+        let keeper = match self.ledger() {
+            Some(ledger) => {
+                Some(Arc::new(BlobKeeper { blobs: ledger.blobs()?, secrets: Vec::new(), known: Some(known) }))
+            }
+            None => None,
+        };
+        let as_keeper = keeper.clone().map(|keeper| keeper as Arc<dyn ContentKeeper>);
+        let look = self.backend().changes_of_living(id, &self.with_storage(&record.spec)?.0, as_keeper).await?;
+        let workspace = record.spec.workspace.as_ref();
+        if let Some(workspace) = workspace.filter(|_| look.workspace_gone) {
+            let folder = workspace.source.display();
+            let message = format!("{folder}, the workspace of {id}, is gone, so what changed in it cannot be told");
+            return Err(Error::new(ErrorCode::FileNotFound, message)
+                .hint(format!("move it back; or glovebox cp {id}:. DIR brings the files as they are")));
+        }
+        Ok(SandboxChanges {
+            sandbox: id,
+            name: record.name.clone(),
+            workspace: workspace.map(|workspace| workspace.source.clone()),
+            mode: workspace.map(|workspace| workspace.mode),
+            record: look.changes,
+        })
+    }
+}
