@@ -5,19 +5,18 @@ use std::{
     collections::VecDeque,
     io,
     rc::Rc,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
-use glovebox_proto::{Attach, Attached, EndReason, Exited, Frame, FrameKind, Role, RunInfo, Signal, bound};
+use glovebox_proto::{Attach, Attached, EndReason, Exited, Frame, FrameKind, LeafWord, Role, RunInfo, Signal, bound};
 use h2::{RecvStream, SendStream};
 
 use crate::{
-    Members,
     input::{Input, Left, Writer},
     leaves::Leaf,
     output::{Output, Reader},
-    processes::{self, Signalled, Target},
+    processes::{self, Target},
     server::Guest,
     stream::{self, Frames},
 };
@@ -27,6 +26,12 @@ use crate::{
 const KILL_PASSES: usize = 1000;
 /// So many passes in a row may see nobody of the target but somebody who ended meanwhile.
 const MOST_IN_VAIN: usize = 50;
+/// So many passes in a row must see nobody at all. In the first one somebody may have been missed who had just come to be, of one
+/// who had ended when it was looked at.
+const EMPTY_PASSES: usize = 2;
+/// Whoever is not gone after so many passes forks faster than it is killed; from then on there is a rest between two passes.
+const QUICK_PASSES: usize = 3;
+const REST: Duration = Duration::from_millis(1);
 
 /// Bytes of output that are held of all runs together that are over.
 const MOST_ENDED_OUTPUT: usize = 8 * bound::OUTPUT;
@@ -239,7 +244,7 @@ pub(crate) async fn send_signal(guest: &Guest, run: &Run, number: i32, reason: E
     };
     if number == libc::SIGKILL && !*guest.paused.borrow() {
         processes::end_group(run.pid, members);
-        kill(target, members).await;
+        kill(guest, run, target).await;
     } else {
         // Who is frozen may die only when the host lets it.
         processes::signal(target, number, members);
@@ -249,21 +254,31 @@ pub(crate) async fn send_signal(guest: &Guest, run: &Run, number: i32, reason: E
 /// Ends what a run that somebody ended has left in its leaf.
 pub(crate) async fn end_rest(guest: &Guest, run: &Run) {
     if let Some(leaf) = run.leaf.as_ref().filter(|_| run.reason.get() != EndReason::None) {
-        kill(Target::Leaf { name: &leaf.name }, guest.ground.members).await;
+        kill(guest, run, Target::Leaf { name: &leaf.name }).await;
     }
 }
 
-async fn kill(target: Target<'_>, members: Members) {
-    let mut in_vain = 0;
-    for _ in 0..KILL_PASSES {
-        match processes::signal(target, libc::SIGKILL, members) {
-            Signalled { found: 0, vanished: 0 } => return,
-            // It may have been one of the target that forked another before it ended; or somebody else's.
-            Signalled { found: 0, .. } if in_vain == MOST_IN_VAIN => return,
-            Signalled { found: 0, .. } => in_vain += 1,
-            _ => in_vain = 0,
+/// Kills until nothing is left. Processes that fork others and end could run away from that for ever; the keeper is therefore asked
+/// to let nobody fork any more in the leaf, and then there are fewer of them with each pass.
+async fn kill(guest: &Guest, run: &Run, target: Target<'_>) {
+    let (mut in_vain, mut empty) = (0, 0);
+    for pass in 0..KILL_PASSES {
+        let seen = processes::signal(target, libc::SIGKILL, guest.ground.members);
+        empty = if seen.found + seen.vanished == 0 { empty + 1 } else { 0 };
+        // It may have been one of the target that forked another before it ended; or somebody else's.
+        in_vain = if seen.found == 0 { in_vain + 1 } else { 0 };
+        if empty == EMPTY_PASSES || in_vain > MOST_IN_VAIN {
+            return;
         }
-        tokio::task::yield_now().await;
+        if pass < QUICK_PASSES {
+            tokio::task::yield_now().await;
+            continue;
+        }
+        if let Some(leaf) = run.leaf.as_ref().filter(|_| pass == QUICK_PASSES) {
+            let word = LeafWord { leaf: leaf.number, run: run.id.clone(), wants: false, shut: true };
+            guest.leaves.tell(word).await;
+        }
+        tokio::time::sleep(REST).await;
     }
 }
 

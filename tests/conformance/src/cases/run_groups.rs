@@ -3,7 +3,7 @@
 use glovebox_core::{LimitKind, Outcome, SandboxId};
 use glovebox_engine::Sandbox;
 
-use crate::{World, case::cases, finished::Finished};
+use crate::{World, case::cases, finished::Finished, reading::read_until};
 
 cases!["run_groups":
     usage_is_that_of_the_run_alone needs(run_groups),
@@ -13,6 +13,8 @@ cases!["run_groups":
     what_an_earlier_run_left_running_is_not_ended_with_a_later_one needs(run_groups),
     all_that_a_cancelled_run_started_is_ended_and_nothing_of_others needs(run_groups),
     processes_that_fork_others_and_end_are_ended_with_their_run needs(run_groups),
+    chains_of_processes_that_each_leave_their_session_are_ended_with_their_run needs(run_groups),
+    a_process_whose_first_thread_has_ended_is_ended_with_its_run needs(run_groups),
     a_program_that_cannot_start_is_told_so_and_the_next_one_starts needs(run_groups),
     a_burst_of_runs_gets_a_group_for_each needs(run_groups),
     groups_of_runs_that_are_over_are_removed needs(run_groups),
@@ -119,6 +121,49 @@ async fn processes_that_fork_others_and_end_are_ended_with_their_run(w: World) {
         let left = w.engine().usage(&id).await.expect("it can be looked at").processes;
         assert_eq!(left, 0, "processes are left");
     }
+    end(sandbox).await;
+}
+
+/// No process group holds such a chain, and each of its processes lives for microseconds. That they are refused at last is our
+/// doing, and no limit that the program hit.
+async fn chains_of_processes_that_each_leave_their_session_are_ended_with_their_run(w: World) {
+    let sandbox = w.sandbox().create_living().await;
+    let id = sandbox.id().to_string();
+    let chains = "use POSIX; for (1..4) { if (fork == 0) { while (1) { POSIX::setsid(); exit if fork } } } \
+                  print qq(on\n); close STDOUT; sleep 100";
+    for _ in 0..5 {
+        let setup = w.sandbox().inside(&sandbox).timeout("300ms").grace("50ms");
+        let run = setup.run(["perl", "-e", chains]).await.expect_outcome(&Outcome::TimedOut { limit_ms: 300 });
+        run.expect_limit_hit(LimitKind::Pids, false);
+        let left = w.engine().usage(&id).await.expect("it can be looked at").processes;
+        assert_eq!(left, 0, "processes are left after the time limit");
+        let mut run = w.sandbox().inside(&sandbox).start(["perl", "-e", chains]).await;
+        read_until(&mut run, "on\n").await;
+        run.cancel();
+        Finished(run.wait().await.expect("it ends")).expect_outcome(&Outcome::Cancelled);
+        let left = w.engine().usage(&id).await.expect("it can be looked at").processes;
+        assert_eq!(left, 0, "processes are left after a cancel");
+    }
+    end(sandbox).await;
+}
+
+/// To the kernel's table it looks like one that is over.
+async fn a_process_whose_first_thread_has_ended_is_ended_with_its_run(w: World) {
+    let sandbox = w.sandbox().create_living().await;
+    let id = sandbox.id().to_string();
+    let line = "import ctypes, os, threading, time\n\
+                if os.fork() == 0:\n\
+                \x20   os.setsid()\n\
+                \x20   threading.Thread(target=time.sleep, args=(100,)).start()\n\
+                \x20   print('on', flush=True)\n\
+                \x20   ctypes.CDLL(None).syscall(60 if os.uname().machine == 'x86_64' else 93, 0)\n\
+                time.sleep(100)";
+    let mut run = w.sandbox().inside(&sandbox).start(["python3", "-c", line]).await;
+    read_until(&mut run, "on\n").await;
+    run.cancel();
+    Finished(run.wait().await.expect("it ends")).expect_outcome(&Outcome::Cancelled);
+    let left = w.engine().usage(&id).await.expect("it can be looked at").processes;
+    assert_eq!(left, 0, "processes are left");
     end(sandbox).await;
 }
 
