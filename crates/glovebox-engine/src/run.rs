@@ -338,7 +338,7 @@ impl Driver {
         // One watch for all steps: the backend hands it out once.
         let mut watched = match self.part {
             Part::Onlooker { .. } => Box::pin(pending()),
-            _ => backend.watched_limit(self.place.id),
+            _ => backend.watched_limit(self.place.id, Some(self.entry.run)),
         };
         match before {
             Before::Nothing => {}
@@ -445,7 +445,7 @@ impl Driver {
             backend: self.place.backend.name(),
             created: self.place.created,
         };
-        let Following { step, stdout, mut stderr, said, ending, watched, .. } = self.command;
+        let Following { step, stdout, mut stderr, said, ending, watched, outgrown, .. } = self.command;
         if step == Step::Compile {
             // The program never ran. What its caller reads is what the compiler said.
             stderr = said;
@@ -473,6 +473,7 @@ impl Driver {
         if part.is_secretive() {
             result.warnings.push(attach::not_kept());
         }
+        result.warnings.extend(outgrown.as_ref().and_then(result::full_volume));
         Finished { result, changes: collected.changes, entry: self.entry }
     }
 }

@@ -21,7 +21,7 @@ use std::{
 use async_trait::async_trait;
 use glovebox_core::{
     Backend, ChangeRecord, ContentKeeper, Created, Error, ErrorCode, Evidence, Features, Found, GivenFile, GuestStream,
-    Isolation, Layer, LimitKind, LimitsInForce, Result, RunId, SandboxId, SandboxSpec, SandboxState, Tier, UsageNow,
+    Isolation, Layer, LimitsInForce, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState, Tier, UsageNow,
 };
 use jiff::Timestamp;
 use rustix::process::{Signal, pidfd_send_signal};
@@ -363,19 +363,20 @@ impl Backend for NativeBackend {
         collected.map_err(|error| host_io(io::Error::other(error)))?.map_err(host_io)
     }
 
-    async fn watched_limit(&self, id: SandboxId) -> LimitKind {
+    async fn watched_limit(&self, id: SandboxId, run: Option<RunId>) -> Outgrown {
         if self.held().get(&id).is_some_and(|held| held.living.is_some()) {
-            return self.watched_disk(id).await;
+            return self.watched_disk(id, run).await;
         }
         let watch = self.held().get(&id).and_then(|held| held.made.as_ref()?.watch.as_ref()?.try_clone().ok());
         let watch = watch.and_then(|watch| sys::register(watch).ok());
-        let mut said = [0];
+        let mut said = vec![0; watch::LONGEST_WORD];
         if let Some(watch) = watch
             && watch.readable().await.is_ok()
             // The end of the watch makes its pipe readable too, but empty.
-            && rustix::io::read(watch.get_ref(), &mut said[..]) == Ok(1)
+            && let Ok(length) = rustix::io::read(watch.get_ref(), &mut said[..])
+            && let Ok(outgrown) = serde_json::from_slice(&said[..length])
         {
-            return if said == [watch::OUTGROWN_FILES] { LimitKind::Inodes } else { LimitKind::Disk };
+            return outgrown;
         }
         std::future::pending().await
     }

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use glovebox_core::{Error, ErrorCode, Layer, RunId, SandboxId, Tier, UsageNow};
+use glovebox_core::{Error, ErrorCode, Layer, Outgrown, RunId, SandboxId, Tier, UsageNow};
 use serde::{Deserialize, Serialize};
 
 use crate::{cgroup::HeldByGroups, host_facts, standing::NEW_NAMESPACE};
@@ -115,6 +115,8 @@ pub(crate) enum Order {
     /// Asks to be told when a living sandbox has outgrown its disk limit.
     WatchDisk {
         id: SandboxId,
+        /// The run that whoever asks follows.
+        run: Option<RunId>,
     },
     /// Freezes the commands of a living sandbox, or lets them go on.
     Freeze {
@@ -165,13 +167,6 @@ pub(crate) enum Answer {
     /// A limit that is watched was passed.
     Outgrown(Outgrown),
     Failed(Failure),
-}
-
-/// What a sandbox has too much of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Outgrown {
-    Bytes,
-    Files,
 }
 
 /// What the kernel counted of a sandbox.

@@ -10,8 +10,8 @@ use std::{
 
 use async_trait::async_trait;
 use glovebox_core::{
-    Backend, ChangeRecord, ContentKeeper, Created, Evidence, Features, Found, GivenFile, GuestStream, LimitKind,
-    Result, RunId, SandboxId, SandboxSpec, SandboxState, UsageNow,
+    Backend, ChangeRecord, ContentKeeper, Created, Evidence, Features, Found, GivenFile, GuestStream, Outgrown, Result,
+    RunId, SandboxId, SandboxSpec, SandboxState, UsageNow,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -132,8 +132,8 @@ impl Backend for Cutting {
         self.backend.changes(id, given, keeper).await
     }
 
-    async fn watched_limit(&self, id: SandboxId) -> LimitKind {
-        self.backend.watched_limit(id).await
+    async fn watched_limit(&self, id: SandboxId, run: Option<RunId>) -> Outgrown {
+        self.backend.watched_limit(id, run).await
     }
 
     async fn list(&self) -> Result<Vec<Found>> {

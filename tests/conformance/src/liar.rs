@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use glovebox_core::{
     Backend, ChangeRecord, ContentKeeper, Created, Evidence, Features, Found, GivenFile, GuestStream, Isolation,
-    LimitKind, LimitsInForce, Result, RunId, SandboxId, SandboxSpec, UsageNow,
+    LimitsInForce, Outgrown, Result, RunId, SandboxId, SandboxSpec, UsageNow,
 };
 use glovebox_proto::{Frame, FrameKind, RunInfo, Started, path};
 use h2::{RecvStream, SendStream, server::SendResponse};
@@ -98,7 +98,7 @@ impl Backend for Liar {
         Ok(ChangeRecord::default())
     }
 
-    async fn watched_limit(&self, _id: SandboxId) -> LimitKind {
+    async fn watched_limit(&self, _id: SandboxId, _run: Option<RunId>) -> Outgrown {
         std::future::pending().await
     }
 

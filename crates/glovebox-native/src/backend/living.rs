@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use glovebox_core::{Backend, Created, Error, ErrorCode, LimitKind, Result, SandboxId, SandboxSpec, SandboxState};
+use glovebox_core::{
+    Backend, Created, Error, ErrorCode, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState,
+};
 
 use jiff::Timestamp;
 
@@ -24,7 +26,7 @@ use crate::{
     changes::Layers,
     living::{Door, LivingFolder},
     owner::RuntimeFolder,
-    plan::{Answer, Order, Outgrown},
+    plan::{Answer, Order},
     standing::caller_is_root_outside,
     wire,
 };
@@ -247,16 +249,13 @@ impl NativeBackend {
     }
 
     /// Waits until a living sandbox has outgrown its disk limit.
-    pub(super) async fn watched_disk(&self, id: SandboxId) -> LimitKind {
+    pub(super) async fn watched_disk(&self, id: SandboxId, run: Option<RunId>) -> Outgrown {
         tokio::time::sleep(UNWATCHED).await;
-        let asked = self.order_keeper(id, &Order::WatchDisk { id }).await;
+        let asked = self.order_keeper(id, &Order::WatchDisk { id, run }).await;
         if let Ok(asked) = asked
             && let Ok((Answer::Outgrown(what), _)) = answer(asked).await
         {
-            return match what {
-                Outgrown::Bytes => LimitKind::Disk,
-                Outgrown::Files => LimitKind::Inodes,
-            };
+            return what;
         }
         std::future::pending().await
     }

@@ -145,6 +145,16 @@ impl Groups {
         texts.flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<i32>>()).collect()
     }
 
+    /// The processes in each leaf of a run; host ids.
+    pub(crate) fn leaf_processes(&self) -> Vec<(u64, Vec<i32>)> {
+        let Some(hierarchy) = self.leafed().next() else { return Vec::new() };
+        let read = |number: u64| {
+            let file = self.leaf(hierarchy, &number.to_string()).join("cgroup.procs");
+            sys::read_small(file).unwrap_or_default().lines().filter_map(|line| line.parse().ok()).collect()
+        };
+        self.leaf_numbers().into_iter().map(|number| (number, read(number))).collect()
+    }
+
     /// Removes all leaves. They must be empty.
     pub(super) fn remove_leaves(&self) {
         for hierarchy in self.leafed() {

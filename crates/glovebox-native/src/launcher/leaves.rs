@@ -117,7 +117,9 @@ impl Leaves {
             }
             None => {}
         }
-        if word.shut && let Some(leaf) = self.known.iter_mut().find(|leaf| leaf.number == word.leaf) {
+        if word.shut
+            && let Some(leaf) = self.known.iter_mut().find(|leaf| leaf.number == word.leaf)
+        {
             leaf.shut(groups);
         }
         self.forget_old(groups);
@@ -127,6 +129,12 @@ impl Leaves {
         let counted = Counted::default();
         let (is_read, is_shut, is_gone) = (false, false, false);
         self.known.push_back(Leaf { number, run, counted, storage_before, counters, is_read, is_shut, is_gone });
+    }
+
+    /// The leaves that a run took.
+    pub(super) fn of_run(&self, run: RunId) -> Vec<u64> {
+        let run = run.to_string();
+        self.known.iter().filter(|leaf| leaf.run == run).map(|leaf| leaf.number).collect()
     }
 
     /// Removes leaves that were read, and the oldest of too many.
