@@ -18,6 +18,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv,
     recvmsg, sendmsg,
 };
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::{
@@ -132,6 +133,11 @@ fn wait_in_groups(doors: Vec<OwnedFd>, terms: Terms) -> i32 {
         return 1;
     }
     wait_for_request(&socket);
+    // Until there is a command it waits, however long, as what starts commands.
+    let _ = uninterrupted(|| poll(&mut [PollFd::new(&socket, PollFlags::IN)], None));
+    if die_first().is_err() {
+        return 1;
+    }
     let Ok(Some((request, fds))) = receive(&socket) else { return 0 };
     // What comes in the place of a standard stream would keep its mark of closing at the exec.
     let stdio: Result<Vec<OwnedFd>, _> = fds.into_iter().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 3)).collect();
@@ -146,6 +152,19 @@ fn wait_in_groups(doors: Vec<OwnedFd>, terms: Terms) -> i32 {
     };
     let _ = say(&socket, Err(failed));
     127
+}
+
+/// How much sooner than the zygote a command is chosen when memory is short, in thousandths of what there is.
+const SOONER: &str = "500";
+
+/// Makes this process one that the kernel ends for want of memory before the zygote and the child that waits for the next command, which
+/// may be larger than each of many small ones, and before those of the host. The file is its own only while it is not opaque; no
+/// process inside has the capabilities that it takes to look at this one then, and there is no command in it yet. What the
+/// kernel does not let stays as it is.
+fn die_first() -> rustix::io::Result<()> {
+    set_dumpable_behavior(DumpableBehavior::Dumpable)?;
+    let _ = std::fs::write("/proc/self/oom_score_adj", SOONER);
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
 }
 
 /// Waits for something to read, and rests when nothing comes for a while.

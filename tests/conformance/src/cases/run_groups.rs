@@ -9,6 +9,7 @@ cases!["run_groups":
     usage_is_that_of_the_run_alone needs(run_groups),
     a_look_at_a_run_under_way_does_not_change_what_is_told_of_its_end needs(run_groups),
     a_run_that_is_out_of_memory_does_not_make_others_so needs(run_groups),
+    a_lack_of_memory_ends_commands_and_not_what_starts_them needs(run_groups),
     a_sandbox_tells_what_was_killed_or_refused_in_any_of_its_runs needs(run_groups),
     what_an_earlier_run_left_running_is_not_ended_with_a_later_one needs(run_groups),
     all_that_a_cancelled_run_started_is_ended_and_nothing_of_others needs(run_groups),
@@ -64,6 +65,21 @@ async fn a_run_that_is_out_of_memory_does_not_make_others_so(w: World) {
     killed.expect_outcome(&Outcome::Signaled { signal: 9 });
     beside.cancel();
     Finished(beside.wait().await.expect("it ends")).expect_outcome(&Outcome::Cancelled);
+    end(sandbox).await;
+}
+
+/// Each of these processes is smaller than those that wait for the next command.
+async fn a_lack_of_memory_ends_commands_and_not_what_starts_them(w: World) {
+    let sandbox = w.sandbox().memory("24m").pids(400).create_living().await;
+    let small = "if (open(my $f, '<', '/proc/self/oom_score_adj')) { print <$f> } $| = 1; \
+                 for (1..300) { my $pid = fork; if (defined $pid && $pid == 0) { my $x = 'x' x 200_000; sleep 30 } } sleep 2";
+    for _ in 0..3 {
+        let run = w.sandbox().inside(&sandbox).timeout("20s").run(["perl", "-e", small]).await;
+        assert!(run.out().starts_with("500\n") || run.out().is_empty(), "{}", run.story());
+        let evidence = sandbox.evidence().await.expect("the evidence is told");
+        assert!(evidence.memory_kills > 0, "{}", run.story());
+        w.sandbox().inside(&sandbox).sh("cat /proc/self/oom_score_adj").await.expect_out("500\n");
+    }
     end(sandbox).await;
 }
 
