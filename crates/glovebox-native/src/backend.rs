@@ -113,7 +113,7 @@ impl NativeBackend {
             wire::message_pair().map_err(|e| unavailable("no socket for the launcher").because(e))?;
         let cpus =
             rustix::thread::sched_getaffinity(None).map_err(|e| unavailable("no CPU").because(io::Error::from(e)))?;
-        let runtime = RuntimeFolder::of_caller();
+        let runtime = RuntimeFolder::of_caller_alone()?;
         let not_forked = |e| unavailable("the launcher could not be forked").because(e).hint(host_facts::hint());
         match sys::fork_aside().map_err(not_forked)? {
             Forked::Child => {
@@ -133,13 +133,13 @@ impl NativeBackend {
     /// What dead launchers left, for somebody who only wants to know.
     pub fn find_garbage() -> Result<Vec<String>> {
         let cgroups = Cgroups::look(Standing::is_root()).map_err(host_io)?;
-        Ok(owner::find_garbage(&RuntimeFolder::of_caller(), &cgroups))
+        Ok(owner::find_garbage(&RuntimeFolder::of_caller_alone()?, &cgroups))
     }
 
     /// Removes what dead launchers left, without a launcher of one's own, and says what it was.
     pub fn collect_garbage_now() -> Result<Vec<String>> {
         let cgroups = Cgroups::detect(Standing::is_root()).map_err(host_io)?;
-        owner::collect_garbage(&RuntimeFolder::of_caller(), &cgroups, Own::default()).map_err(host_io)
+        owner::collect_garbage(&RuntimeFolder::of_caller_alone()?, &cgroups, Own::default()).map_err(host_io)
     }
 
     /// The folder in which launchers of this user keep their locks, and below which each has its scratch folder.
@@ -382,9 +382,10 @@ impl Backend for NativeBackend {
     }
 
     async fn list(&self) -> Result<Vec<Found>> {
-        let found = owner::found_groups(&RuntimeFolder::of_caller(), self.cgroups()?, Own::default());
+        let runtime = RuntimeFolder::of_caller_alone()?;
+        let found = owner::found_groups(&runtime, self.cgroups()?, Own::default());
         let groups = found.into_iter().map(|group| (group.id, group.owned));
-        let all = groups.chain(owner::found_folders(&RuntimeFolder::of_caller()));
+        let all = groups.chain(owner::found_folders(&runtime));
         Ok(all.map(|(id, owned)| Found { id, owned }).collect())
     }
 

@@ -142,3 +142,41 @@ fn the_record_of_somebody_else_is_not_read_and_the_error_says_whose_it_is() {
     let said = user.shell(&format!("glovebox --data-dir {} changes --json && exit 9; true", data.display()));
     assert!(said.contains("ledger_unavailable") && said.contains("somebody else's"), "{said}");
 }
+
+/// Anybody can make a folder of that name in /tmp, and whoever did would own what is kept there.
+#[test]
+fn a_runtime_folder_that_somebody_else_made_is_never_used_and_said() {
+    let user = User::new("glovebox-squatted", false);
+    let folder = PathBuf::from(format!("/tmp/glovebox-{}", user.uid));
+    let told = |verb: &str| user.shell(&format!("glovebox {verb} 2>&1 || true"));
+    let refusals: [(&str, fn(&std::path::Path)); 3] = [
+        ("belongs to another user", |path| {
+            fs::create_dir(path).unwrap();
+            chown(path, Some(65534), Some(65534)).unwrap();
+        }),
+        ("is not a folder", |path| std::os::unix::fs::symlink("/var/tmp", path).unwrap()),
+        ("can be written by others", |path| {
+            fs::create_dir(path).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+        }),
+    ];
+    for (why, squat) in refusals {
+        squat(&folder);
+        if why == "can be written by others" {
+            chown(&folder, Some(user.uid), Some(user.gid)).unwrap();
+        }
+        for verb in ["run -- true", "create", "gc"] {
+            let said = told(verb);
+            assert!(said.contains(why) && said.contains("XDG_RUNTIME_DIR"), "{verb}: {said}");
+            assert!(!said.contains("os error 0"), "{verb}: {said}");
+        }
+        let private = user.shell("mkdir -m 700 -p run; XDG_RUNTIME_DIR=$PWD/run glovebox run -- echo fine");
+        assert_eq!(private, "fine\n");
+        if folder.is_symlink() {
+            fs::remove_file(&folder).unwrap();
+        } else {
+            assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "something was put there");
+            fs::remove_dir(&folder).unwrap();
+        }
+    }
+}

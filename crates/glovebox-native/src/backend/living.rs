@@ -83,7 +83,7 @@ impl NativeBackend {
 
     /// Takes hold of a living sandbox, and sees to it that somebody keeps it.
     pub(super) async fn open_living(&self, id: SandboxId, spec: &SandboxSpec) -> Result<Created> {
-        let folder = LivingFolder::of(&RuntimeFolder::of_caller(), id);
+        let folder = LivingFolder::of(&RuntimeFolder::of_caller_alone()?, id);
         if let Some(created) = self.hold_once_more(&folder) {
             return Ok(created);
         }
@@ -187,7 +187,7 @@ impl NativeBackend {
 
     /// In which state a living sandbox is.
     pub(super) fn look_at_state(&self, id: SandboxId) -> Result<SandboxState> {
-        let folder = LivingFolder::of(&RuntimeFolder::of_caller(), id);
+        let folder = LivingFolder::of(&RuntimeFolder::of_caller_alone()?, id);
         Ok(match folder.guest().map_err(host_io)? {
             None => SandboxState::Stopped,
             Some((_, record)) if record.guest.is_ending() => SandboxState::Stopping,
