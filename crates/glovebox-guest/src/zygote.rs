@@ -2,7 +2,8 @@
 //!
 //! Guest and zygote speak over a SEQPACKET socket pair: one message asks for a command (a `StartRun` message, with
 //! the three standard descriptors attached), one message of three numbers answers. The other message asks for a child that
-//! enters a group and waits there for its command, which it is asked for in the same way on a socket of its own; see `leaves`.
+//! enters a group and waits there for its command, which it is asked for in the same way on a socket of its own; see `leaves`. A third
+//! one asks for the end of all commands.
 
 use std::{
     ffi::CString,
@@ -35,6 +36,10 @@ pub(crate) const MOST_DOORS: usize = 16;
 /// What a message asks for; its first byte.
 const COMMAND: u8 = b'c';
 const PARK: u8 = b'p';
+const END: u8 = b'e';
+
+/// The zygote's id in a process namespace of the sandbox's own.
+const OWN_NAMESPACE: u32 = 2;
 
 /// The steps of starting a command, for telling which one failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +92,7 @@ pub fn serve(socket: OwnedFd, identity: Identity) {
         let started = match request.split_first() {
             Some((&COMMAND, request)) => start(request, &fds, terms, &mut stack),
             Some((&PARK, _)) => park(&socket, fds, terms),
+            Some((&END, _)) => end_all(&socket, terms.identity),
             _ => Err((Step::Request, libc::EINVAL)),
         };
         // Secrets are among the variables. They must not wait here for the next command, nor for whoever takes over.
@@ -112,6 +118,19 @@ fn park(socket: &OwnedFd, doors: Vec<OwnedFd>, terms: Terms) -> Result<i32, (Ste
     match sys::fork_beside(socket.as_raw_fd()).map_err(|errno| (Step::Fork, errno))? {
         Some(pid) => Ok(pid),
         None => sys::exit_now(wait_in_groups(doors, terms)),
+    }
+}
+
+/// Forks a child that ends all processes with the commands' id, in one step of the kernel's, in which nobody can fork. Where that id is
+/// ours too, or others have it because the namespace is the host's, it must not be.
+fn end_all(socket: &OwnedFd, identity: Identity) -> Result<i32, (Step, i32)> {
+    let shared = !identity.has_groups || identity.uid == 0;
+    if shared || std::process::id() != OWN_NAMESPACE {
+        return Err((Step::User, libc::EPERM));
+    }
+    match sys::fork_beside(socket.as_raw_fd()).map_err(|errno| (Step::Fork, errno))? {
+        Some(pid) => Ok(pid),
+        None => sys::exit_now(sys::kill_all_of(identity.uid)),
     }
 }
 
@@ -263,6 +282,12 @@ pub(crate) fn ask_to_park(socket: BorrowedFd<'_>, fds: &[BorrowedFd<'_>]) -> io:
         return Err(io::ErrorKind::InvalidInput.into());
     }
     sendmsg(socket.as_fd(), &[IoSlice::new(&[PARK])], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Asks the zygote to end all commands.
+pub(crate) fn ask_to_end(socket: BorrowedFd<'_>) -> io::Result<()> {
+    sendmsg(socket, &[IoSlice::new(&[END])], &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
