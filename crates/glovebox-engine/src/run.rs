@@ -465,8 +465,7 @@ impl Driver {
             artifacts_dir: self.engine.artifact_dir(self.entry.run),
             watched,
         };
-        let part = self.part;
-        let mut result = result::make(&identity, &self.asked, seen);
+        let (part, mut result) = (self.part, result::make(&identity, &self.asked, seen));
         if let Part::Onlooker { recorded, .. } = part {
             result.recorded = recorded;
         }

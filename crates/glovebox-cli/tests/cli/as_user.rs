@@ -149,21 +149,15 @@ fn a_runtime_folder_that_somebody_else_made_is_never_used_and_said() {
     let user = User::new("glovebox-squatted", false);
     let folder = PathBuf::from(format!("/tmp/glovebox-{}", user.uid));
     let told = |verb: &str| user.shell(&format!("glovebox {verb} 2>&1 || true"));
-    let refusals: [(&str, fn(&std::path::Path)); 3] = [
-        ("belongs to another user", |path| {
-            fs::create_dir(path).unwrap();
-            chown(path, Some(65534), Some(65534)).unwrap();
-        }),
-        ("is not a folder", |path| std::os::unix::fs::symlink("/var/tmp", path).unwrap()),
-        ("can be written by others", |path| {
-            fs::create_dir(path).unwrap();
-            fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
-        }),
-    ];
-    for (why, squat) in refusals {
-        squat(&folder);
-        if why == "can be written by others" {
-            chown(&folder, Some(user.uid), Some(user.gid)).unwrap();
+    for why in ["belongs to another user", "is not a folder", "can be written by others"] {
+        match why {
+            "is not a folder" => std::os::unix::fs::symlink("/var/tmp", &folder).unwrap(),
+            _ => {
+                fs::create_dir(&folder).unwrap();
+                fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+                let owner = if why == "belongs to another user" { 65534 } else { user.uid };
+                chown(&folder, Some(owner), Some(owner)).unwrap();
+            }
         }
         for verb in ["run -- true", "create", "gc"] {
             let said = told(verb);

@@ -72,12 +72,15 @@ async fn a_run_that_is_out_of_memory_does_not_make_others_so(w: World) {
 async fn a_lack_of_memory_ends_commands_and_not_what_starts_them(w: World) {
     let sandbox = w.sandbox().memory("24m").pids(400).create_living().await;
     let small = "if (open(my $f, '<', '/proc/self/oom_score_adj')) { print <$f> } $| = 1; \
-                 for (1..300) { my $pid = fork; if (defined $pid && $pid == 0) { my $x = 'x' x 200_000; sleep 30 } } sleep 2";
+                 for (1..300) { my $pid = fork; if (defined $pid && $pid == 0) { my $x = 'x' x 200_000; sleep 2; exit } } sleep 2";
     for _ in 0..3 {
         let run = w.sandbox().inside(&sandbox).timeout("20s").run(["perl", "-e", small]).await;
         assert!(run.out().starts_with("500\n") || run.out().is_empty(), "{}", run.story());
         let evidence = sandbox.evidence().await.expect("the evidence is told");
         assert!(evidence.memory_kills > 0, "{}", run.story());
+        while sandbox.usage().await.expect("the usage is told").processes > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
         w.sandbox().inside(&sandbox).sh("cat /proc/self/oom_score_adj").await.expect_out("500\n");
     }
     end(sandbox).await;
