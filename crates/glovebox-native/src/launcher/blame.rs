@@ -59,7 +59,12 @@ impl Writers {
             return Blamed::Leaves(writers);
         }
         self.unexplained += 1;
-        let patience = if matches!(outgrown, Outgrown::Volume { .. }) { UNEXPLAINED } else { usize::from(others) };
+        // Whoever wrote it may have ended meanwhile, or been ended for what it wrote before.
+        let ended = |(leaf, was): (&u64, &u64)| *was > 0 && self.before.get(leaf).is_none_or(|now| now < was);
+        let patience = match outgrown {
+            Outgrown::Volume { .. } => UNEXPLAINED,
+            _ => usize::from(others || before.iter().any(ended)),
+        };
         match self.unexplained > patience || self.looks > MOST_LOOKS {
             true => Blamed::Everybody,
             false if others => Blamed::NoRun,
@@ -148,6 +153,17 @@ mod tests {
         assert_eq!(writers.judge([(1, 5)].into(), Some((&volume(), 1000)), false), Blamed::Everybody);
         assert_eq!(writers.judge([(1, 5)].into(), None, false), Blamed::Nobody);
         assert_eq!(writers.judge([(1, 5)].into(), Some((&volume(), 1000)), false), Blamed::Nobody);
+    }
+
+    #[test]
+    fn what_somebody_wrote_who_has_ended_is_nobodys_for_one_look() {
+        let mut writers = Writers::default();
+        let look = |writers: &mut Writers, now: &[(u64, u64)]| {
+            writers.judge(now.iter().copied().collect(), Some((&Outgrown::Bytes, 1000)), false)
+        };
+        assert_eq!(look(&mut writers, &[(1, 1000), (2, 5)]), Blamed::Leaves(vec![1]));
+        assert_eq!(look(&mut writers, &[(1, 0), (2, 5)]), Blamed::Nobody);
+        assert_eq!(look(&mut writers, &[(2, 5)]), Blamed::Everybody);
     }
 
     #[test]
