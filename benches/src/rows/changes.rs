@@ -3,7 +3,9 @@
 use std::{fs, io::Read, path::Path, sync::Arc};
 
 use anyhow::{Context, Result, ensure};
-use glovebox_core::{Backend, Command, ContentKeeper, KeptContent, NotKept, SandboxSpec, Workspace, WorkspaceMode};
+use glovebox_core::{
+    Backend, Command, ContentKeeper, KeptContent, LookFor, NotKept, SandboxSpec, Workspace, WorkspaceMode,
+};
 use glovebox_engine::RunRequest;
 use glovebox_ledger::Blobs;
 
@@ -29,9 +31,9 @@ pub(super) fn measure(bench: &Bench, report: &mut Report) -> Result<()> {
     let request = RunRequest::new(Command::argv(["sh", "-c", &line])?);
     succeeded(&bench.runtime.block_on(sandbox.run(request))?)?;
     let changes = || -> Result<()> {
-        let collecting = bench.backend.changes(sandbox.id(), &[], Some(keeper.clone()));
-        let record = bench.runtime.block_on(collecting)?;
-        ensure!(record.changes.len() == CHANGED, "{} changes were found", record.changes.len());
+        let collecting = bench.backend.changes(sandbox.id(), LookFor::Changes, &[], Some(keeper.clone()));
+        let look = bench.runtime.block_on(collecting)?;
+        ensure!(look.changes.changes.len() == CHANGED, "{} changes were found", look.changes.changes.len());
         Ok(())
     };
     let samples = take_turns(bench.flags.count, vec![Contestant::new("glovebox, 100,000 files", changes)])?;

@@ -232,6 +232,7 @@ fn outcome(result: &RunResult, made: Made) -> Option<String> {
             result.limits.inodes,
             made.flag("--inodes")
         ),
+        Outcome::DiskFull { limit: LimitKind::Volume, .. } => "a volume was full".to_owned(),
         Outcome::DiskFull { .. } => {
             let limit = size(result.limits.disk_bytes);
             format!("the disk was full: limit {limit}; raise it with {}", made.flag("--disk"))
@@ -272,6 +273,7 @@ fn limit_hit(limit: LimitKind, result: &RunResult, made: Made) -> Option<String>
         LimitKind::Disk if result.limits_hit.contains(&LimitKind::Inodes) => return None,
         LimitKind::Inodes => (format!("limit of {} files and folders", limits.inodes), "--inodes"),
         LimitKind::Disk => (format!("disk limit of {}", size(limits.disk_bytes)), "--disk"),
+        LimitKind::Volume => return Some("a volume was full".to_owned()),
         LimitKind::OpenFiles => (format!("limit of {} open files", limits.open_files), "--open-files"),
         // The caller has seen all of the output; only the result document would have been cut.
         LimitKind::Output => return None,

@@ -67,6 +67,33 @@ pub struct Created {
     pub places: Vec<(String, String)>,
 }
 
+/// What a sandbox has too much of, as a watch saw it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outgrown {
+    /// Bytes.
+    Bytes,
+    /// Files and folders.
+    Files,
+    /// What is in a volume, which others may write too.
+    Volume {
+        /// Its path inside.
+        target: String,
+        /// How much it may hold.
+        bytes: u64,
+    },
+}
+
+impl Outgrown {
+    /// The limit that was passed.
+    pub fn limit(&self) -> LimitKind {
+        match self {
+            Outgrown::Bytes => LimitKind::Disk,
+            Outgrown::Files => LimitKind::Inodes,
+            Outgrown::Volume { .. } => LimitKind::Volume,
+        }
+    }
+}
+
 /// A sandbox that a backend knows of, or what is left of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -126,8 +153,9 @@ pub trait Backend: Send + Sync {
         Err(not_supported(self.name(), "sandboxes that stay"))
     }
 
-    /// Waits until a limit that only a watch holds is passed. Where nothing needs a watch, it waits for ever.
-    async fn watched_limit(&self, id: SandboxId) -> LimitKind;
+    /// Waits until a limit that only a watch holds is passed, by this run as far as that is known. Where nothing needs a watch,
+    /// it waits for ever. Without a run, somebody wants to know who writes files by other means.
+    async fn watched_limit(&self, id: SandboxId, run: Option<RunId>) -> Outgrown;
 
     /// Sandboxes, and leftovers of sandboxes, that this host knows of.
     async fn list(&self) -> Result<Vec<Found>>;

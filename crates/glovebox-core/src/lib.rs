@@ -23,7 +23,7 @@ mod spec;
 mod value;
 mod volume;
 
-pub use backend::{Backend, Created, Features, Found, GuestIo, GuestStream};
+pub use backend::{Backend, Created, Features, Found, GuestIo, GuestStream, Outgrown};
 pub use change::{
     Change, ChangeRecord, ChangeSet, ContentKeeper, FileKind, FileStamp, FileState, KeptContent, LookFor, NotKept,
     Obstacle, SeenEntry, WorkspaceLook,

@@ -41,7 +41,7 @@ pub enum Outcome {
     DiskFull {
         /// Its exit code; 128 + n when signal n ended it.
         code: i32,
-        /// What there was no room for: `disk` for bytes, `inodes` for files and folders.
+        /// What there was no room for: `disk` for bytes, `inodes` for files and folders, `volume` for bytes in a volume.
         limit: LimitKind,
     },
     /// Somebody asked for the end.
@@ -97,6 +97,8 @@ pub enum LimitKind {
     Disk,
     /// Files and folders.
     Inodes,
+    /// Bytes in a volume, which has a size of its own.
+    Volume,
     /// Open files.
     OpenFiles,
     /// Bytes of output.

@@ -6,7 +6,7 @@
 
 use std::{pin::Pin, time::Duration};
 
-use glovebox_core::{Ending, Error, ErrorCode, LimitKind, Limits, Result, RunId, Step};
+use glovebox_core::{Ending, Error, ErrorCode, LimitKind, Limits, Outgrown, Result, RunId, Step};
 use glovebox_proto::{EndReason, Exited, Frame, FrameKind, Gap};
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::{Instant, sleep_until};
@@ -31,7 +31,7 @@ pub(crate) const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
 /// Tells when a limit that only a watch holds is passed.
-pub(crate) type Watched<'a> = Pin<Box<dyn Future<Output = LimitKind> + Send + 'a>>;
+pub(crate) type Watched<'a> = Pin<Box<dyn Future<Output = Outgrown> + Send + 'a>>;
 
 /// How far the end of a command has come.
 enum Phase {
@@ -58,6 +58,8 @@ pub(crate) struct Following {
     pub(crate) ending: Ending,
     /// The limit for whose sake a watch ended it.
     pub(crate) watched: Option<LimitKind>,
+    /// What it was that the watch saw, where it was this host's.
+    pub(crate) outgrown: Option<Outgrown>,
     /// How long it ran, as the guest says.
     pub(crate) lasted: Duration,
     phase: Phase,
@@ -91,6 +93,7 @@ impl Following {
                 ..Ending::default()
             },
             watched: None,
+            outgrown: None,
             lasted: Duration::ZERO,
             phase: Phase::Running,
             limits,
@@ -121,11 +124,15 @@ impl Following {
                     self.kill(place, EndReason::Cancelled);
                 }
                 () = sleep_until(self.deadline) => self.deadline_passed(place)?,
-                kind = &mut *watched, if watching => {
+                outgrown = &mut *watched, if watching => {
                     watching = false;
-                    self.watched = Some(kind);
-                    let inodes = kind == LimitKind::Inodes;
-                    self.kill(place, if inodes { EndReason::InodesFull } else { EndReason::DiskFull });
+                    self.watched = Some(outgrown.limit());
+                    self.kill(place, match &outgrown {
+                        Outgrown::Bytes => EndReason::DiskFull,
+                        Outgrown::Files => EndReason::InodesFull,
+                        Outgrown::Volume { .. } => EndReason::VolumeFull,
+                    });
+                    self.outgrown = Some(outgrown);
                 }
                 permit = events.reserve(), if waiting.is_some() => {
                     // Without a permit the caller has dropped the run, and nobody wants events.
@@ -166,6 +173,7 @@ impl Following {
             EndReason::OutputExceeded => self.ending.output_exceeded = Some(self.limits.output),
             EndReason::DiskFull => self.watched = self.watched.or(Some(LimitKind::Disk)),
             EndReason::InodesFull => self.watched = self.watched.or(Some(LimitKind::Inodes)),
+            EndReason::VolumeFull => self.watched = self.watched.or(Some(LimitKind::Volume)),
             EndReason::None | EndReason::Cancelled => {}
         }
     }

@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use glovebox_core::{
-    ChangeSet, Command, CommandRecord, CompileRecord, Created, Ending, Evidence, Isolation, Label, LimitKind,
-    LimitsInForce, Outcome, OutputRecord, PROGRAM_DIR, RunId, RunResult, SandboxId, Secret, Step, Usage,
-    WorkspaceRecord, decide_outcome,
+    ChangeSet, Command, CommandRecord, CompileRecord, Created, Ending, ErrorCode, Evidence, Isolation, Label,
+    LimitKind, LimitsInForce, Outcome, Outgrown, OutputRecord, PROGRAM_DIR, RunId, RunResult, SandboxId, Secret, Step,
+    Usage, Warning, WorkspaceRecord, decide_outcome,
 };
 use glovebox_proto::Places;
 use jiff::{Timestamp, Unit};
@@ -185,8 +185,18 @@ pub(crate) fn what_was_full(evidence: &Evidence, watched: Option<LimitKind>) -> 
     match evidence.store {
         store if store.free_bytes == 0 => Some(LimitKind::Disk),
         store if store.free_inodes == 0 => Some(LimitKind::Inodes),
-        _ => watched.filter(|kind| matches!(kind, LimitKind::Disk | LimitKind::Inodes)),
+        _ => watched.filter(|kind| matches!(kind, LimitKind::Disk | LimitKind::Inodes | LimitKind::Volume)),
     }
+}
+
+/// Says which volume was full.
+pub(crate) fn full_volume(outgrown: &Outgrown) -> Option<Warning> {
+    let Outgrown::Volume { target, bytes } = outgrown else { return None };
+    Some(Warning {
+        code: ErrorCode::DiskFull.as_str().into(),
+        message: format!("the volume at {target} holds more than its size of {bytes} bytes, whoever wrote it"),
+        hint: Some("remove files from it, or use a larger one: glovebox volumes create NAME --size SIZE".into()),
+    })
 }
 
 /// Masks secrets in names that the program chose.
@@ -202,8 +212,9 @@ fn limits_hit(outcome: &Outcome, seen: &Seen) -> Vec<LimitKind> {
     let output = seen.stdout.exceeded() || seen.stderr.exceeded();
     let touched = [
         (LimitKind::Memory, seen.evidence.memory_kills > 0 && !matches!(outcome, Outcome::OutOfMemory { .. })),
-        (LimitKind::Disk, full.is_some()),
+        (LimitKind::Disk, matches!(full, Some(LimitKind::Disk | LimitKind::Inodes))),
         (LimitKind::Inodes, full == Some(LimitKind::Inodes)),
+        (LimitKind::Volume, full == Some(LimitKind::Volume)),
         (LimitKind::Pids, seen.evidence.pids_refused > 0),
         (LimitKind::Output, output && !matches!(outcome, Outcome::OutputExceeded { .. })),
     ];

@@ -338,7 +338,7 @@ impl Driver {
         // One watch for all steps: the backend hands it out once.
         let mut watched = match self.part {
             Part::Onlooker { .. } => Box::pin(pending()),
-            _ => backend.watched_limit(self.place.id),
+            _ => backend.watched_limit(self.place.id, Some(self.entry.run)),
         };
         match before {
             Before::Nothing => {}
@@ -411,7 +411,7 @@ impl Driver {
             backend: self.place.backend.name(),
             created: self.place.created,
         };
-        let Following { step, stdout, mut stderr, said, ending, watched, .. } = self.command;
+        let Following { step, stdout, mut stderr, said, ending, watched, outgrown, .. } = self.command;
         if step == Step::Compile {
             // The program never ran. What its caller reads is what the compiler said.
             stderr = said;
@@ -431,8 +431,7 @@ impl Driver {
             artifacts_dir: self.engine.artifact_dir(self.entry.run),
             watched,
         };
-        let part = self.part;
-        let mut result = result::make(&identity, &self.asked, seen);
+        let (part, mut result) = (self.part, result::make(&identity, &self.asked, seen));
         result.warnings.extend(collected.warnings);
         if let Part::Onlooker { recorded, .. } = part {
             result.recorded = recorded;
@@ -440,6 +439,7 @@ impl Driver {
         if part.is_secretive() {
             result.warnings.push(attach::not_kept());
         }
+        result.warnings.extend(outgrown.as_ref().and_then(result::full_volume));
         Finished { result, changes: collected.changes, entry: self.entry }
     }
 }

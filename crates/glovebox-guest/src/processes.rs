@@ -4,7 +4,7 @@
 //! What it reads there is written by the kernel, except
 //! the name in parentheses, which a program can choose; it is skipped up to its last parenthesis.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, kill_process, kill_process_group, pidfd_open, pidfd_send_signal,
@@ -19,7 +19,16 @@ struct Process {
     parent: i32,
     group: i32,
     session: i32,
+    /// Whether its first thread has ended.
     zombie: bool,
+    threads: usize,
+}
+
+impl Process {
+    /// Whether nothing of it runs any more. The first thread may end and leave the others to go on.
+    fn is_over(&self) -> bool {
+        self.zombie && self.threads <= 1
+    }
 }
 
 /// Which processes a signal is for.
@@ -63,11 +72,11 @@ pub(crate) fn signal(target: Target<'_>, number: i32, members: Members) -> Signa
     let guest = getpid().as_raw_nonzero().get();
     let (processes, vanished) = list(members);
     let chosen: Vec<&Process> =
-        processes.iter().filter(|p| !p.zombie && p.pid != guest && is_in(&processes, p, target)).collect();
+        processes.iter().filter(|p| !p.is_over() && p.pid != guest && is_in(&processes, p, target)).collect();
     for process in &chosen {
         match (members, Pid::from_raw(process.pid)) {
             (Members::Visible, Some(pid)) if matches!(target, Target::Leaf { .. }) => {
-                signal_in_leaf(pid, process.group, target, signal);
+                signal_in_leaf(pid, process, target, signal);
             }
             (Members::Marked(mark), _) => {
                 marks::signal(process.pid, mark, signal);
@@ -76,6 +85,7 @@ pub(crate) fn signal(target: Target<'_>, number: i32, members: Members) -> Signa
             // and every process here is one of the sandbox's own.
             (Members::Visible, Some(pid)) => {
                 let _ = kill_process(pid, signal);
+                kill_group(process, signal);
             }
             (Members::Visible, None) => {}
         }
@@ -83,30 +93,43 @@ pub(crate) fn signal(target: Target<'_>, number: i32, members: Members) -> Signa
     Signalled { found: chosen.len(), vanished }
 }
 
-/// Signals a process that is still in its leaf once a descriptor of it is open, so that no process of another run is meant. Whoever
-/// is to end ends with the whole of its group, in one step of the kernel's: all in a group are of one session, and so of one run; and
-/// one that forks another and ends is rarely met itself.
-fn signal_in_leaf(process: Pid, group: i32, target: Target<'_>, signal: Signal) {
+/// Signals a process that is still in its leaf once a descriptor of it is open, so that no process of another run is meant.
+fn signal_in_leaf(pid: Pid, process: &Process, target: Target<'_>, signal: Signal) {
     let Target::Leaf { name } = target else { return };
-    if let Ok(handle) = pidfd_open(process, PidfdFlags::empty())
-        && is_in_leaf(process.as_raw_nonzero().get(), name)
+    if let Ok(handle) = pidfd_open(pid, PidfdFlags::empty())
+        && is_in_leaf(process, name)
     {
         let _ = pidfd_send_signal(&handle, signal);
-        if let Some(group) = Pid::from_raw(group).filter(|_| signal == Signal::KILL) {
-            let _ = kill_process_group(group, signal);
-        }
+        kill_group(process, signal);
     }
 }
 
-/// Whether the kernel says that a process is in a group whose path ends in this name.
-fn is_in_leaf(pid: i32, name: &str) -> bool {
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    groups.lines().any(|line| line.strip_suffix(name).is_some_and(|rest| rest.ends_with('/')))
+/// Whoever is to end ends with the whole of its group, in one step of the kernel's: all in a group are of one session, and so of one
+/// run; and one that forks another and ends is rarely met itself. Guest and zygote are in a group that is none of this namespace.
+fn kill_group(process: &Process, signal: Signal) {
+    if let Some(group) = Pid::from_raw(process.group).filter(|_| signal == Signal::KILL && process.group > 1) {
+        let _ = kill_process_group(group, signal);
+    }
+}
+
+/// Whether the kernel says that a process is in a group whose path ends in this name. Of a thread that has ended it says nothing, so
+/// that others are asked where the first one has.
+fn is_in_leaf(process: &Process, name: &str) -> bool {
+    let is_in = |file: &Path| {
+        let groups = fs::read_to_string(file).unwrap_or_default();
+        groups.lines().any(|line| line.strip_suffix(name).is_some_and(|rest| rest.ends_with('/')))
+    };
+    let folder = Path::new("/proc").join(process.pid.to_string());
+    if !process.zombie {
+        return is_in(&folder.join("cgroup"));
+    }
+    let threads = fs::read_dir(folder.join("task")).into_iter().flatten().flatten();
+    threads.into_iter().any(|thread| is_in(&thread.path().join("cgroup")))
 }
 
 fn is_in(processes: &[Process], process: &Process, target: Target<'_>) -> bool {
     match target {
-        Target::Leaf { name } => is_in_leaf(process.pid, name),
+        Target::Leaf { name } => is_in_leaf(process, name),
         Target::Everything { zygote } => process.pid != zygote,
         Target::Command { main, zygote } => {
             if process.pid == zygote {
@@ -155,7 +178,8 @@ fn parse(stat: &str) -> Option<Process> {
     let parent = fields.next()?.parse().ok()?;
     let group = fields.next()?.parse().ok()?;
     let session = fields.next()?.parse().ok()?;
-    Some(Process { pid, parent, group, session, zombie })
+    let threads = fields.nth(13).and_then(|threads| threads.parse().ok()).unwrap_or(1);
+    Some(Process { pid, parent, group, session, zombie, threads })
 }
 
 #[cfg(test)]
@@ -165,15 +189,24 @@ mod tests {
     #[test]
     fn a_name_full_of_parentheses_does_not_confuse_the_reading() {
         let process = parse("7 (a) R 1 (x) ) S 3 7 5 0 -1").unwrap();
-        assert_eq!(process, Process { pid: 7, parent: 3, group: 7, session: 5, zombie: false });
+        let wanted = Process { pid: 7, parent: 3, group: 7, session: 5, zombie: false, threads: 1 };
+        assert_eq!(process, wanted);
         assert_eq!(parse("7 (a) Z 1 7 7 0").map(|p| p.zombie), Some(true));
         assert_eq!(parse(""), None);
         assert_eq!(parse("7 (a"), None);
     }
 
     #[test]
+    fn a_process_whose_first_thread_ended_is_not_over_before_the_others_end() {
+        let stat = |threads| format!("7 (a) Z 1 7 7 0 -1 4227084 141 0 0 0 0 0 0 0 20 0 {threads} 0 5 0 0");
+        let process = |threads| parse(&stat(threads)).unwrap();
+        assert_eq!((process(1).is_over(), process(2).is_over()), (true, false));
+    }
+
+    #[test]
     fn a_command_is_its_descendants_and_its_session() {
-        let process = |pid, parent, session| Process { pid, parent, group: session, session, zombie: false };
+        let process =
+            |pid, parent, session| Process { pid, parent, group: session, session, zombie: false, threads: 1 };
         let all = [process(2, 1, 0), process(10, 1, 10), process(11, 10, 11), process(12, 1, 10), process(20, 1, 20)];
         let target = Target::Command { main: 10, zygote: 2 };
         let chosen: Vec<i32> = all.iter().filter(|p| is_in(&all, p, target)).map(|p| p.pid).collect();

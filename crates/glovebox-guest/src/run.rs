@@ -94,7 +94,8 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
     // Secrets are among the variables, and nobody here needs them again.
     request.env.zeroize();
     if let Some(leaf) = &leaf {
-        let (leaves, word) = (guest.clone(), LeafWord { leaf: leaf.number, run: request.run.clone(), wants: true });
+        let (leaves, word) =
+            (guest.clone(), LeafWord { leaf: leaf.number, run: request.run.clone(), wants: true, shut: false });
         tokio::task::spawn_local(async move { leaves.leaves.tell(word).await });
     }
     let (pid, ended) = match started? {

@@ -4,22 +4,25 @@ use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
     io,
+    os::fd::AsFd,
     rc::Rc,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
-use glovebox_proto::{Attach, Attached, EndReason, Exited, Frame, FrameKind, Role, RunInfo, Signal, bound};
+use glovebox_proto::{Attach, Attached, EndReason, Exited, Frame, FrameKind, LeafWord, Role, RunInfo, Signal, bound};
 use h2::{RecvStream, SendStream};
+use tokio::io::Interest;
 
 use crate::{
     Members,
     input::{Input, Left, Writer},
     leaves::Leaf,
     output::{Output, Reader},
-    processes::{self, Signalled, Target},
+    processes::{self, Target},
     server::Guest,
     stream::{self, Frames},
+    zygote,
 };
 
 /// A killed tree is looked at again until nothing is left of it, but not for ever: a process that cannot die is left
@@ -27,6 +30,14 @@ use crate::{
 const KILL_PASSES: usize = 1000;
 /// So many passes in a row may see nobody of the target but somebody who ended meanwhile.
 const MOST_IN_VAIN: usize = 50;
+/// So many passes in a row must see nobody at all. In the first one somebody may have been missed who had just come to be, of one
+/// who had ended when it was looked at.
+const EMPTY_PASSES: usize = 2;
+/// Whoever is not gone after so many passes forks faster than it is killed; from then on there is a rest between two passes.
+const QUICK_PASSES: usize = 3;
+const REST: Duration = Duration::from_millis(1);
+/// In one of so many passes the zygote is asked for help.
+const EACH_STEP: usize = 16;
 
 /// Bytes of output that are held of all runs together that are over.
 const MOST_ENDED_OUTPUT: usize = 8 * bound::OUTPUT;
@@ -234,37 +245,80 @@ pub(crate) async fn send_signal(guest: &Guest, run: &Run, number: i32, reason: E
     let target = match &run.leaf {
         Some(leaf) => Target::Leaf { name: &leaf.name },
         // Beside a run there may be what others left in leaves of their own, and the next one's child.
-        None if guest.runs.count() <= 1 && !guest.leaves.are_there() => Target::Everything { zygote },
+        None if guest.is_alone() => Target::Everything { zygote },
         None => Target::Command { main: run.pid, zygote },
     };
     if number == libc::SIGKILL && !*guest.paused.borrow() {
         processes::end_group(run.pid, members);
-        kill(target, members).await;
+        kill(guest, run, target).await;
     } else {
         // Who is frozen may die only when the host lets it.
         processes::signal(target, number, members);
     }
 }
 
-/// Ends what a run that somebody ended has left in its leaf.
+/// Ends what a run that somebody ended has left: in its leaf, or everywhere if it is the only one. Its command may have ended at the
+/// first signal, and the others not.
 pub(crate) async fn end_rest(guest: &Guest, run: &Run) {
-    if let Some(leaf) = run.leaf.as_ref().filter(|_| run.reason.get() != EndReason::None) {
-        kill(Target::Leaf { name: &leaf.name }, guest.ground.members).await;
+    if run.reason.get() == EndReason::None {
+        return;
+    }
+    match &run.leaf {
+        Some(leaf) => kill(guest, run, Target::Leaf { name: &leaf.name }).await,
+        None if guest.stays && guest.is_alone() => {
+            // No other may start meanwhile.
+            let _killing = guest.killing.lock().await;
+            if guest.is_alone() {
+                kill(guest, run, Target::Everything { zygote: guest.zygote_pid }).await;
+            }
+        }
+        None => {}
     }
 }
 
-async fn kill(target: Target<'_>, members: Members) {
-    let mut in_vain = 0;
-    for _ in 0..KILL_PASSES {
-        match processes::signal(target, libc::SIGKILL, members) {
-            Signalled { found: 0, vanished: 0 } => return,
-            // It may have been one of the target that forked another before it ended; or somebody else's.
-            Signalled { found: 0, .. } if in_vain == MOST_IN_VAIN => return,
-            Signalled { found: 0, .. } => in_vain += 1,
-            _ => in_vain = 0,
-        }
-        tokio::task::yield_now().await;
+/// Kills until nothing is left. Processes that fork others and end could run away from that for ever; the keeper is therefore asked
+/// to let nobody fork any more in the leaf, and then there are fewer of them with each pass. Without a leaf, the zygote is asked
+/// to end all commands in one step, if this is the only run.
+async fn kill(guest: &Guest, run: &Run, target: Target<'_>) {
+    if *guest.paused.borrow() {
+        // Nobody who is frozen forks, and nobody dies before the host lets them.
+        processes::signal(target, libc::SIGKILL, guest.ground.members);
+        return;
     }
+    let (mut in_vain, mut empty) = (0, 0);
+    for pass in 0..KILL_PASSES {
+        let seen = processes::signal(target, libc::SIGKILL, guest.ground.members);
+        empty = if seen.found + seen.vanished == 0 { empty + 1 } else { 0 };
+        // It may have been one of the target that forked another before it ended; or somebody else's.
+        in_vain = if seen.found == 0 { in_vain + 1 } else { 0 };
+        if empty == EMPTY_PASSES || in_vain > MOST_IN_VAIN {
+            return;
+        }
+        if pass < QUICK_PASSES {
+            tokio::task::yield_now().await;
+            continue;
+        }
+        if let Some(leaf) = run.leaf.as_ref().filter(|_| pass == QUICK_PASSES) {
+            let word = LeafWord { leaf: leaf.number, run: run.id.clone(), wants: false, shut: true };
+            guest.leaves.tell(word).await;
+        }
+        if matches!(target, Target::Everything { .. }) && pass % EACH_STEP == QUICK_PASSES {
+            // It may have no process left to do it with, or not be able to; the next passes are as good as they were.
+            let _ = end_in_one_step(guest).await;
+        }
+        tokio::time::sleep(REST).await;
+    }
+}
+
+/// Has the zygote end all commands in one step.
+async fn end_in_one_step(guest: &Guest) -> io::Result<()> {
+    if guest.ground.members != Members::Visible {
+        return Ok(());
+    }
+    let zygote = guest.zygote.lock().await;
+    zygote.async_io(Interest::WRITABLE, |socket| zygote::ask_to_end(socket.as_fd())).await?;
+    zygote.async_io(Interest::READABLE, |socket| zygote::answer(socket.as_fd())).await?.ok();
+    Ok(())
 }
 
 /// Notes that all commands are frozen, or go on.

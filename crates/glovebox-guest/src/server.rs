@@ -73,6 +73,13 @@ pub(crate) struct Guest {
     requested: Notify,
 }
 
+impl Guest {
+    /// Whether there is but one run, and nothing that tells its processes from those of others.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.runs.count() <= 1 && !self.leaves.are_there()
+    }
+}
+
 /// A guest's server, ready to serve. Making one takes time that a guest has while others prepare its sandbox.
 #[derive(Debug)]
 pub struct Server {

@@ -100,6 +100,17 @@ pub(crate) fn leave(signals: Signals) -> Result<(), i32> {
     if unsafe { libc::setsid() } < 0 { Err(errno()) } else { Ok(()) }
 }
 
+/// Takes an id, and ends all other processes that have it and are in this namespace. Returns 0 if that was done.
+pub(crate) fn kill_all_of(uid: u32) -> i32 {
+    // SAFETY: system calls on plain numbers.
+    unsafe {
+        match libc::syscall(libc::SYS_setresuid, uid, uid, uid) {
+            0 => libc::kill(-1, libc::SIGKILL),
+            _ => 1,
+        }
+    }
+}
+
 /// Ends this process at once.
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: ends the process, without running anything of the zygote's.

@@ -2,7 +2,8 @@
 //!
 //! Guest and zygote speak over a SEQPACKET socket pair: one message asks for a command (a `StartRun` message, with
 //! the three standard descriptors attached), one message of three numbers answers. The other message asks for a child that
-//! enters a group and waits there for its command, which it is asked for in the same way on a socket of its own; see `leaves`.
+//! enters a group and waits there for its command, which it is asked for in the same way on a socket of its own; see `leaves`. A third
+//! one asks for the end of all commands.
 
 use std::{
     ffi::CString,
@@ -18,6 +19,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv,
     recvmsg, sendmsg,
 };
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::{
@@ -34,6 +36,10 @@ pub(crate) const MOST_DOORS: usize = 16;
 /// What a message asks for; its first byte.
 const COMMAND: u8 = b'c';
 const PARK: u8 = b'p';
+const END: u8 = b'e';
+
+/// The zygote's id in a process namespace of the sandbox's own.
+const OWN_NAMESPACE: u32 = 2;
 
 /// The steps of starting a command, for telling which one failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +92,7 @@ pub fn serve(socket: OwnedFd, identity: Identity) {
         let started = match request.split_first() {
             Some((&COMMAND, request)) => start(request, &fds, terms, &mut stack),
             Some((&PARK, _)) => park(&socket, fds, terms),
+            Some((&END, _)) => end_all(&socket, terms.identity),
             _ => Err((Step::Request, libc::EINVAL)),
         };
         // Secrets are among the variables. They must not wait here for the next command, nor for whoever takes over.
@@ -114,6 +121,19 @@ fn park(socket: &OwnedFd, doors: Vec<OwnedFd>, terms: Terms) -> Result<i32, (Ste
     }
 }
 
+/// Forks a child that ends all processes with the commands' id, in one step of the kernel's, in which nobody can fork. Where that id is
+/// ours too, or others have it because the namespace is the host's, it must not be.
+fn end_all(socket: &OwnedFd, identity: Identity) -> Result<i32, (Step, i32)> {
+    let shared = !identity.has_groups || identity.uid == 0;
+    if shared || std::process::id() != OWN_NAMESPACE {
+        return Err((Step::User, libc::EPERM));
+    }
+    match sys::fork_beside(socket.as_raw_fd()).map_err(|errno| (Step::Fork, errno))? {
+        Some(pid) => Ok(pid),
+        None => sys::exit_now(sys::kill_all_of(identity.uid)),
+    }
+}
+
 /// The life of a parked child, as long as it is one. Returns when there will be no command.
 fn wait_in_groups(doors: Vec<OwnedFd>, terms: Terms) -> i32 {
     let mut doors = doors.into_iter();
@@ -132,6 +152,11 @@ fn wait_in_groups(doors: Vec<OwnedFd>, terms: Terms) -> i32 {
         return 1;
     }
     wait_for_request(&socket);
+    // Until there is a command it waits, however long, as what starts commands.
+    let _ = uninterrupted(|| poll(&mut [PollFd::new(&socket, PollFlags::IN)], None));
+    if die_first().is_err() {
+        return 1;
+    }
     let Ok(Some((request, fds))) = receive(&socket) else { return 0 };
     // What comes in the place of a standard stream would keep its mark of closing at the exec.
     let stdio: Result<Vec<OwnedFd>, _> = fds.into_iter().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 3)).collect();
@@ -146,6 +171,19 @@ fn wait_in_groups(doors: Vec<OwnedFd>, terms: Terms) -> i32 {
     };
     let _ = say(&socket, Err(failed));
     127
+}
+
+/// How much sooner than the zygote a command is chosen when memory is short, in thousandths of what there is.
+const SOONER: &str = "500";
+
+/// Makes this process one that the kernel ends for want of memory before the zygote and the child that waits for the next command, which
+/// may be larger than each of many small ones, and before those of the host. The file is its own only while it is not opaque; no
+/// process inside has the capabilities that it takes to look at this one then, and there is no command in it yet. What the
+/// kernel does not let stays as it is.
+fn die_first() -> rustix::io::Result<()> {
+    set_dumpable_behavior(DumpableBehavior::Dumpable)?;
+    let _ = std::fs::write("/proc/self/oom_score_adj", SOONER);
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
 }
 
 /// Waits for something to read, and rests when nothing comes for a while.
@@ -244,6 +282,12 @@ pub(crate) fn ask_to_park(socket: BorrowedFd<'_>, fds: &[BorrowedFd<'_>]) -> io:
         return Err(io::ErrorKind::InvalidInput.into());
     }
     sendmsg(socket.as_fd(), &[IoSlice::new(&[PARK])], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Asks the zygote to end all commands.
+pub(crate) fn ask_to_end(socket: BorrowedFd<'_>) -> io::Result<()> {
+    sendmsg(socket, &[IoSlice::new(&[END])], &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)?;
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use std::{
 use async_trait::async_trait;
 use glovebox_core::{
     Backend, ContentKeeper, Created, Error, ErrorCode, Evidence, Features, Found, GivenFile, GuestStream, Isolation,
-    Layer, LimitKind, LimitsInForce, LookFor, Result, RunId, SandboxId, SandboxSpec, SandboxState, Tier, UsageNow,
+    Layer, LimitsInForce, LookFor, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState, Tier, UsageNow,
     WorkspaceLook,
 };
 use jiff::Timestamp;
@@ -113,7 +113,7 @@ impl NativeBackend {
             wire::message_pair().map_err(|e| unavailable("no socket for the launcher").because(e))?;
         let cpus =
             rustix::thread::sched_getaffinity(None).map_err(|e| unavailable("no CPU").because(io::Error::from(e)))?;
-        let runtime = RuntimeFolder::of_caller();
+        let runtime = RuntimeFolder::of_caller_alone()?;
         let not_forked = |e| unavailable("the launcher could not be forked").because(e).hint(host_facts::hint());
         match sys::fork_aside().map_err(not_forked)? {
             Forked::Child => {
@@ -133,13 +133,13 @@ impl NativeBackend {
     /// What dead launchers left, for somebody who only wants to know.
     pub fn find_garbage() -> Result<Vec<String>> {
         let cgroups = Cgroups::look(Standing::is_root()).map_err(host_io)?;
-        Ok(owner::find_garbage(&RuntimeFolder::of_caller(), &cgroups))
+        Ok(owner::find_garbage(&RuntimeFolder::of_caller_alone()?, &cgroups))
     }
 
     /// Removes what dead launchers left, without a launcher of one's own, and says what it was.
     pub fn collect_garbage_now() -> Result<Vec<String>> {
         let cgroups = Cgroups::detect(Standing::is_root()).map_err(host_io)?;
-        owner::collect_garbage(&RuntimeFolder::of_caller(), &cgroups, Own::default()).map_err(host_io)
+        owner::collect_garbage(&RuntimeFolder::of_caller_alone()?, &cgroups, Own::default()).map_err(host_io)
     }
 
     /// The folder in which launchers of this user keep their locks, and below which each has its scratch folder.
@@ -365,27 +365,29 @@ impl Backend for NativeBackend {
         self.look_at_use(id)
     }
 
-    async fn watched_limit(&self, id: SandboxId) -> LimitKind {
+    async fn watched_limit(&self, id: SandboxId, run: Option<RunId>) -> Outgrown {
         if self.held().get(&id).is_some_and(|held| held.living.is_some()) {
-            return self.watched_disk(id).await;
+            return self.watched_disk(id, run).await;
         }
         let watch = self.held().get(&id).and_then(|held| held.made.as_ref()?.watch.as_ref()?.try_clone().ok());
         let watch = watch.and_then(|watch| sys::register(watch).ok());
-        let mut said = [0];
+        let mut said = vec![0; watch::LONGEST_WORD];
         if let Some(watch) = watch
             && watch.readable().await.is_ok()
             // The end of the watch makes its pipe readable too, but empty.
-            && rustix::io::read(watch.get_ref(), &mut said[..]) == Ok(1)
+            && let Ok(length) = rustix::io::read(watch.get_ref(), &mut said[..])
+            && let Ok(outgrown) = serde_json::from_slice(&said[..length])
         {
-            return if said == [watch::OUTGROWN_FILES] { LimitKind::Inodes } else { LimitKind::Disk };
+            return outgrown;
         }
         std::future::pending().await
     }
 
     async fn list(&self) -> Result<Vec<Found>> {
-        let found = owner::found_groups(&RuntimeFolder::of_caller(), self.cgroups()?, Own::default());
+        let runtime = RuntimeFolder::of_caller_alone()?;
+        let found = owner::found_groups(&runtime, self.cgroups()?, Own::default());
         let groups = found.into_iter().map(|group| (group.id, group.owned));
-        let all = groups.chain(owner::found_folders(&RuntimeFolder::of_caller()));
+        let all = groups.chain(owner::found_folders(&runtime));
         Ok(all.map(|(id, owned)| Found { id, owned }).collect())
     }
 

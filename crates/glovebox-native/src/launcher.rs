@@ -15,6 +15,7 @@
 //! groups, takes itself off the register, and ends. When the launcher itself is killed, every guest dies with it by
 //! the kernel's parent-death signal; the groups it leaves are found by the next start through its lock file.
 
+mod blame;
 mod disk;
 mod events;
 mod handing;

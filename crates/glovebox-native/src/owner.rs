@@ -20,7 +20,7 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
 };
 
-use glovebox_core::SandboxId;
+use glovebox_core::{Error, ErrorCode, Result, SandboxId};
 
 use crate::{
     cgroup::{Cgroups, Side},
@@ -49,6 +49,28 @@ impl RuntimeFolder {
         let session = session.filter(owned).map(|folder| folder.join("glovebox"));
         let path = session.unwrap_or_else(|| format!("/tmp/glovebox-{}", uid.as_raw()).into());
         RuntimeFolder { path, uid: uid.as_raw() }
+    }
+
+    /// That of the calling user, unless somebody else was there first: in /tmp anybody can make a folder of this name.
+    pub(crate) fn of_caller_alone() -> Result<Self> {
+        let folder = Self::of_caller();
+        match fs::symlink_metadata(&folder.path) {
+            Ok(found) => folder.must_be_own(&found).map(|()| folder),
+            // Where it is not there, it is made, with what that takes.
+            Err(_) => Ok(folder),
+        }
+    }
+
+    fn must_be_own(&self, found: &fs::Metadata) -> Result<()> {
+        let wrong = match () {
+            () if !found.is_dir() => "is not a folder",
+            () if found.uid() != self.uid => "belongs to another user",
+            () if found.mode() & 0o022 != 0 => "can be written by others",
+            () => return Ok(()),
+        };
+        let message = format!("{}, where Glovebox keeps what runs, {wrong}", self.path.display());
+        let hint = "have it removed, or set XDG_RUNTIME_DIR to a folder of your own that nobody else can enter";
+        Err(Error::new(ErrorCode::BackendUnavailable, message).hint(hint))
     }
 
     /// Whose it is, as the host knows them.
@@ -156,7 +178,7 @@ pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
     if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            format!("{} can be written by others", folder.display()),
+            format!("{} belongs to another user, or can be written by others", folder.display()),
         ));
     }
     Ok(())

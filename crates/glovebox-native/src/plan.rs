@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use glovebox_core::{Error, ErrorCode, Layer, RunId, SandboxId, Tier, UsageNow};
+use glovebox_core::{Error, ErrorCode, Layer, Outgrown, RunId, SandboxId, Tier, UsageNow};
 use serde::{Deserialize, Serialize};
 
 use crate::{cgroup::HeldByGroups, host_facts, standing::NEW_NAMESPACE};
@@ -115,6 +115,8 @@ pub(crate) enum Order {
     /// Asks to be told when a living sandbox has outgrown its disk limit.
     WatchDisk {
         id: SandboxId,
+        /// The run that whoever asks follows.
+        run: Option<RunId>,
     },
     /// Freezes the commands of a living sandbox, or lets them go on.
     Freeze {
@@ -165,13 +167,6 @@ pub(crate) enum Answer {
     /// A limit that is watched was passed.
     Outgrown(Outgrown),
     Failed(Failure),
-}
-
-/// What a sandbox has too much of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Outgrown {
-    Bytes,
-    Files,
 }
 
 /// What the kernel counted of a sandbox.
@@ -233,7 +228,12 @@ const NOT_MADE: &str = "the sandbox could not be made";
 
 impl Failure {
     pub(crate) fn new(step: impl Into<String>, error: &io::Error) -> Self {
-        Failure { step: step.into(), errno: error.raw_os_error().unwrap_or(0) }
+        let step = step.into();
+        match error.raw_os_error() {
+            Some(errno) => Failure { step, errno },
+            // One that is not the kernel's says itself what it is.
+            None => Failure { step: format!("{step}: {error}"), errno: 0 },
+        }
     }
 
     /// The error that a caller sees whose sandbox could not be made.
@@ -248,6 +248,13 @@ impl Failure {
         }
         let code = if self.step.starts_with("mount ") { ErrorCode::InvalidMount } else { ErrorCode::SandboxSetup };
         let error = self.error_of(NOT_MADE, code);
+        if code == ErrorCode::InvalidMount && [libc::ENOTDIR, libc::ELOOP].contains(&self.errno) {
+            // A program that could write the folder around it may have put it there.
+            return error.hint(
+                "a file or a link is in its way, in another mount or in the workspace: remove it there, or mount \
+                 elsewhere; glovebox reset also takes away what programs made of an overlay workspace",
+            );
+        }
         // What a host refuses is the host's doing, unless it is one of the caller's own folders. A chroot refuses with EINVAL,
         // and a host that allows no further namespace with ENOSPC.
         let refused = [libc::EPERM, libc::EACCES, libc::ENOSYS, libc::EINVAL, libc::ENOSPC].contains(&self.errno);
@@ -268,6 +275,7 @@ impl Failure {
         }
         let because = |code, message| Error::new(code, message).because(self.reason());
         match self.errno {
+            0 => Error::new(code, format!("{what}: {}", self.step)),
             libc::ENOSPC | libc::EDQUOT if FILLS_DISK.contains(&self.step.as_str()) => {
                 because(ErrorCode::HostIo, format!("{what}: {}", self.step))
                     .hint("make room on the disk of the data folder, or use another --data-dir")
@@ -350,6 +358,23 @@ mod tests {
         let error = failure("fork the guest", libc::ENOSPC).into_error();
         assert_eq!(error.code, ErrorCode::SandboxSetup);
         assert!(!error.hint.is_some_and(|hint| hint.contains("make room")));
+    }
+
+    #[test]
+    fn a_failure_that_is_not_the_kernels_keeps_its_words() {
+        let error = io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to another user");
+        let error = Failure::new("register the launcher", &error).into_error();
+        assert_eq!(
+            error.to_string(),
+            "the sandbox could not be made: register the launcher: it belongs to another user"
+        );
+    }
+
+    #[test]
+    fn what_is_in_the_way_of_a_mount_is_said_with_what_to_do() {
+        let error = failure("mount /data/inner", libc::ENOTDIR).into_error();
+        assert_eq!(error.code, ErrorCode::InvalidMount);
+        assert!(error.hint.is_some_and(|hint| hint.contains("in its way")));
     }
 
     #[test]

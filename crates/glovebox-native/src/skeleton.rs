@@ -16,7 +16,7 @@ use std::{
 use glovebox_core::User;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fs::{CWD, FileType, Mode, OFlags},
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags},
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create,
         fsconfig_set_string, fsmount, fsopen, mount_bind, mount_bind_recursive, move_mount, open_tree, unmount,
@@ -314,7 +314,7 @@ fn fill(root: BorrowedFd<'_>, image: &HostImage, needs: &Needs) -> io::Result<()
     }
     for (path, folder) in &needs.places {
         // One that cannot be made, below a link for example, is told when the guest cannot mount there.
-        let _ = make_place(root, path, *folder);
+        let _ = make_place(root, path, *folder, InTheWay::Stays);
     }
     Ok(())
 }
@@ -329,14 +329,31 @@ fn write_file(root: BorrowedFd<'_>, path: &str, mut content: &[u8]) -> io::Resul
     Ok(())
 }
 
+/// What becomes of something that is where a mount belongs, or a folder on the way to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InTheWay {
+    /// It stays, and the mount fails.
+    Stays,
+    /// It gets another name.
+    IsSetAside,
+}
+
 /// Opens the place of a mount, component by component and without following links, and makes what is missing of it.
-pub(crate) fn make_place(root: BorrowedFd<'_>, target: &str, is_folder: bool) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn make_place(
+    root: BorrowedFd<'_>,
+    target: &str,
+    is_folder: bool,
+    in_the_way: InTheWay,
+) -> rustix::io::Result<OwnedFd> {
     let look = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut at = rustix::fs::openat(root, ".", look | OFlags::DIRECTORY, Mode::empty())?;
     let names: Vec<&str> = target.split('/').filter(|name| !name.is_empty()).collect();
     for (i, name) in names.iter().enumerate() {
         let last_file = i + 1 == names.len() && !is_folder;
         let flags = if last_file { look } else { look | OFlags::DIRECTORY };
+        if in_the_way == InTheWay::IsSetAside {
+            set_aside(&at, name, last_file)?;
+        }
         at = match rustix::fs::openat(&at, *name, flags, Mode::empty()) {
             Err(rustix::io::Errno::NOENT) => {
                 if last_file {
@@ -351,4 +368,22 @@ pub(crate) fn make_place(root: BorrowedFd<'_>, target: &str, is_folder: bool) ->
         };
     }
     Ok(at)
+}
+
+/// Gives another name to what is no folder where there must be one, or no file where there must be one.
+fn set_aside(folder: &OwnedFd, name: &str, is_file: bool) -> rustix::io::Result<()> {
+    let Ok(found) = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
+    let fits = match FileType::from_raw_mode(found.st_mode) {
+        FileType::Directory => !is_file,
+        FileType::Symlink => false,
+        _ => is_file,
+    };
+    if fits {
+        return Ok(());
+    }
+    // Nobody inside can have guessed the name, and it is never too long.
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    let aside = format!("glovebox-aside-{:016x}", u64::from_le_bytes(bytes));
+    rustix::fs::renameat_with(folder, name, folder, aside, RenameFlags::NOREPLACE)
 }

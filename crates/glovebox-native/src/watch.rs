@@ -10,26 +10,30 @@
 //! Memory without groups: see `processes`.
 //!
 //! Disk. A workspace or mount that is written in place lies on a file system of the host. A small process adds up
-//! what is in it, again and again, and tells when it has grown by more than the limit, and by which. A volume is held to a
-//! size of its own in the same way.
+//! what is in it, again and again, and what was deleted in it and is still open, and tells when it has grown by more than the
+//! limit, and by which. A volume is held to a size of its own in the same way.
 
+mod deleted;
 mod processes;
+mod sizes;
 
 use std::{
     io,
-    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
 
-use glovebox_core::UsageNow;
+use glovebox_core::{Outgrown, UsageNow};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fs::{AtFlags, Dir, FileType, Mode, OFlags},
+    fs::{Mode, OFlags},
     process::Pid,
 };
 
 use processes::Processes;
 pub(crate) use processes::descendants;
+use sizes::MOST_ENTRIES;
+pub(crate) use sizes::{Size, total};
 
 use crate::{
     cgroup::MemoryFiles,
@@ -126,13 +130,8 @@ fn pause(bytes: u64) -> Duration {
 
 /// How long the disk watch rests between two looks.
 const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-/// A tree that is larger or deeper than can be looked at counts as outgrown.
-const MOST_ENTRIES: u64 = 1_000_000;
-const DEEPEST: usize = 128;
-
-/// What the disk watch says.
-const OUTGROWN_BYTES: u8 = b'b';
-pub(crate) const OUTGROWN_FILES: u8 = b'f';
+/// No word of the disk watch is longer: what the kernel writes to a pipe in one piece.
+pub(crate) const LONGEST_WORD: usize = 4096;
 
 /// Opens the folders of the host that programs inside can write in place.
 pub(crate) fn open_written(plan: &Plan) -> io::Result<Vec<OwnedFd>> {
@@ -147,6 +146,18 @@ fn open(source: &str) -> rustix::io::Result<OwnedFd> {
 pub(crate) struct Written {
     pub(crate) places: Vec<OwnedFd>,
     pub(crate) most: Size,
+    /// What was in it before.
+    pub(crate) before: Size,
+    /// The volume that it is.
+    volume: Option<Volume>,
+}
+
+/// A volume as a sandbox has it.
+struct Volume {
+    /// Its path inside.
+    target: String,
+    /// How much it may hold.
+    bytes: u64,
 }
 
 impl Written {
@@ -161,33 +172,59 @@ impl Written {
         };
         let before = size(&folders)?;
         let (bytes, entries) = (before.bytes.saturating_add(plan.disk), before.entries.saturating_add(plan.inodes));
-        let mut all = vec![Written { places: folders, most: Size { bytes, entries } }];
+        let mut all = vec![Written { places: folders, most: Size { bytes, entries }, before, volume: None }];
         for (mount, most) in plan.written_volumes() {
             let places = vec![open(&mount.source)?];
-            let bytes = size(&places)?.bytes.max(most);
-            all.push(Written { places, most: Size { bytes, entries: MOST_ENTRIES } });
+            let before = size(&places)?;
+            let bytes = before.bytes.max(most);
+            let volume = Some(Volume { target: mount.target.clone(), bytes: most });
+            all.push(Written { places, most: Size { bytes, entries: MOST_ENTRIES }, before, volume });
         }
         Ok(all)
     }
 
+    /// What is in each of them now, with what these processes have open of it that was deleted. The store is one more of the places
+    /// of the first, where there is one.
+    pub(crate) fn look(all: &[Written], store: Option<&OwnedFd>, processes: &[i32], turn: usize) -> Vec<Size> {
+        let device = |place: BorrowedFd<'_>| rustix::fs::fstat(place).map(|stat| stat.st_dev).ok();
+        let places: Vec<_> = all
+            .iter()
+            .map(|written| {
+                let store = store.filter(|_| written.volume.is_none());
+                let target = written.volume.as_ref().map(|volume| volume.target.as_str());
+                let devices = written.places.iter().chain(store).filter_map(|place| device(place.as_fd())).collect();
+                deleted::Place { target, devices }
+            })
+            .collect();
+        let deleted = deleted::find(processes, &places, turn);
+        let named = all.iter().map(|written| total(&written.places).unwrap_or(Size::TOO_MUCH));
+        named.zip(deleted).map(|(named, deleted)| named.and(deleted)).collect()
+    }
+
     /// What there is too much of, if anything.
-    fn outgrown(&self) -> Option<u8> {
-        match total(&self.places) {
-            Some(size) if size.bytes > self.most.bytes => Some(OUTGROWN_BYTES),
-            Some(size) if size.entries <= self.most.entries => None,
-            _ => Some(OUTGROWN_FILES),
+    pub(crate) fn outgrown(&self, now: Size) -> Option<Outgrown> {
+        let is_full = now.bytes > self.most.bytes || now.entries > self.most.entries;
+        match &self.volume {
+            _ if !is_full => None,
+            Some(Volume { target, bytes }) => Some(Outgrown::Volume { target: target.clone(), bytes: *bytes }),
+            None if now.bytes > self.most.bytes && now.bytes < u64::MAX => Some(Outgrown::Bytes),
+            None => Some(Outgrown::Files),
         }
     }
 }
 
 /// Starts a process that watches folders of the host which programs inside can write. The descriptor becomes readable
 /// when they have grown by more than the disk limit. The process ends when its handle is dropped, or its launcher dies.
-pub(crate) fn start_disk_watch(plan: &Plan) -> io::Result<(OwnedFd, KillOnDrop)> {
-    start_disk_watch_over(open_written(plan)?, plan)
+pub(crate) fn start_disk_watch(plan: &Plan, guest: Pid) -> io::Result<(OwnedFd, KillOnDrop)> {
+    start_disk_watch_over(open_written(plan)?, plan, Some(guest))
 }
 
-/// The same over these folders.
-pub(crate) fn start_disk_watch_over(folders: Vec<OwnedFd>, plan: &Plan) -> io::Result<(OwnedFd, KillOnDrop)> {
+/// The same over these folders. Without a guest, what was deleted and is open is not seen.
+pub(crate) fn start_disk_watch_over(
+    folders: Vec<OwnedFd>,
+    plan: &Plan,
+    guest: Option<Pid>,
+) -> io::Result<(OwnedFd, KillOnDrop)> {
     let written = Written::all(folders, plan)?;
     let (tell, told) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map(|(r, w)| (w, r))?;
     let launcher = rustix::process::getpid();
@@ -199,7 +236,7 @@ pub(crate) fn start_disk_watch_over(folders: Vec<OwnedFd>, plan: &Plan) -> io::R
             let mut keep: Vec<_> = places.chain([&tell]).map(AsRawFd::as_raw_fd).collect();
             keep.sort_unstable();
             if sys::die_with(launcher).and_then(|()| sys::close_all_but(&keep)).is_ok() {
-                watch_folders(&written, &tell);
+                watch_folders(&written, guest, &tell);
             }
             sys::exit_now(0)
         }
@@ -207,83 +244,21 @@ pub(crate) fn start_disk_watch_over(folders: Vec<OwnedFd>, plan: &Plan) -> io::R
     }
 }
 
-fn watch_folders(written: &[Written], tell: &OwnedFd) {
+fn watch_folders(written: &[Written], guest: Option<Pid>, tell: &OwnedFd) {
     // The pipe has an event only once nobody reads it any more.
-    while poll(&mut [PollFd::new(tell, PollFlags::empty())], Some(&REST)) == Ok(0) {
-        if let Some(outgrown) = written.iter().find_map(Written::outgrown) {
-            let _ = rustix::io::write(tell, &[outgrown]);
+    for turn in 0.. {
+        if poll(&mut [PollFd::new(tell, PollFlags::empty())], Some(&REST)) != Ok(0) {
+            return;
+        }
+        let mut processes = Vec::new();
+        if let Some(guest) = guest {
+            descendants(guest.as_raw_nonzero().get(), &mut processes);
+        }
+        let sizes = Written::look(written, None, &processes, turn);
+        let outgrown = written.iter().zip(sizes).find_map(|(written, now)| written.outgrown(now));
+        if let Some(said) = outgrown.and_then(|outgrown| serde_json::to_vec(&outgrown).ok()) {
+            let _ = rustix::io::write(tell, &said);
             return;
         }
     }
-}
-
-/// What files and folders take.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Size {
-    pub(crate) bytes: u64,
-    pub(crate) entries: u64,
-}
-
-impl Size {
-    /// How many bytes tell a size.
-    pub(crate) const BYTES: usize = 16;
-
-    /// Both together.
-    pub(crate) fn and(self, other: Size) -> Size {
-        let bytes = self.bytes.saturating_add(other.bytes);
-        Size { bytes, entries: self.entries.saturating_add(other.entries) }
-    }
-
-    /// The size for another process of the same program.
-    pub(crate) fn to_bytes(self) -> [u8; Size::BYTES] {
-        (u128::from(self.bytes) << 64 | u128::from(self.entries)).to_le_bytes()
-    }
-
-    /// A size that another process told.
-    pub(crate) fn from_bytes(said: &[u8]) -> Self {
-        let number = said.try_into().map_or(u128::MAX, u128::from_le_bytes);
-        Size { bytes: (number >> 64) as u64, entries: number as u64 }
-    }
-}
-
-/// What these files and folders take with all below them. No link is followed. Nothing when that is too much to look at.
-pub(crate) fn total(places: &[OwnedFd]) -> Option<Size> {
-    let mut size = Size::default();
-    for place in places {
-        let Ok(stat) = rustix::fs::fstat(place) else { continue };
-        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-            size.bytes += stat.st_blocks as u64 * 512;
-            continue;
-        }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        if let Ok(folder) = rustix::fs::openat(place, ".", flags, Mode::empty()) {
-            add_below(&folder, 0, &mut size)?;
-        }
-    }
-    Some(size)
-}
-
-fn add_below(folder: &OwnedFd, depth: usize, size: &mut Size) -> Option<()> {
-    let Ok(entries) = Dir::read_from(folder) else { return Some(()) };
-    for entry in entries.flatten() {
-        if [c".", c".."].contains(&entry.file_name()) {
-            continue;
-        }
-        let Ok(stat) = rustix::fs::statat(folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        size.bytes += stat.st_blocks as u64 * 512;
-        size.entries += 1;
-        if size.entries > MOST_ENTRIES {
-            return None;
-        }
-        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            if depth >= DEEPEST {
-                return None;
-            }
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            if let Ok(inner) = rustix::fs::openat(folder, entry.file_name(), flags, Mode::empty()) {
-                add_below(&inner, depth + 1, size)?;
-            }
-        }
-    }
-    Some(())
 }

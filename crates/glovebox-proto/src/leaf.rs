@@ -17,6 +17,9 @@ pub struct LeafWord {
     /// Whether the guest wants another leaf.
     #[prost(bool, tag = "3")]
     pub wants: bool,
+    /// Whether nobody may fork in the leaf any more, because the run in it was ended.
+    #[prost(bool, tag = "4")]
+    pub shut: bool,
 }
 
 impl LeafWord {

@@ -85,6 +85,8 @@ pub enum EndReason {
     DiskFull = 4,
     /// A watch found no room for its files.
     InodesFull = 5,
+    /// A watch found too much in a volume.
+    VolumeFull = 6,
 }
 
 /// The command could not be started.

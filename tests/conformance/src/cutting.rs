@@ -11,7 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use glovebox_core::{
-    Backend, ContentKeeper, Created, Evidence, Features, Found, GivenFile, GuestStream, Isolation, LimitKind, LookFor,
+    Backend, ContentKeeper, Created, Evidence, Features, Found, GivenFile, GuestStream, Isolation, LookFor, Outgrown,
     Result, RunId, SandboxId, SandboxSpec, SandboxState, UsageNow, WorkspaceLook,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -143,8 +143,8 @@ impl Backend for Cutting {
         self.backend.changes_of_living(id, spec, keeper).await
     }
 
-    async fn watched_limit(&self, id: SandboxId) -> LimitKind {
-        self.backend.watched_limit(id).await
+    async fn watched_limit(&self, id: SandboxId, run: Option<RunId>) -> Outgrown {
+        self.backend.watched_limit(id, run).await
     }
 
     async fn list(&self) -> Result<Vec<Found>> {

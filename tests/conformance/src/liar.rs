@@ -7,8 +7,8 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use glovebox_core::{
-    Backend, ContentKeeper, Created, Evidence, Features, Found, GivenFile, GuestStream, Isolation, LimitKind,
-    LimitsInForce, LookFor, Result, RunId, SandboxId, SandboxSpec, UsageNow, WorkspaceLook,
+    Backend, ContentKeeper, Created, Evidence, Features, Found, GivenFile, GuestStream, Isolation, LimitsInForce,
+    LookFor, Outgrown, Result, RunId, SandboxId, SandboxSpec, UsageNow, WorkspaceLook,
 };
 use glovebox_proto::{Frame, FrameKind, RunInfo, Started, path};
 use h2::{RecvStream, SendStream, server::SendResponse};
@@ -99,7 +99,7 @@ impl Backend for Liar {
         Ok(WorkspaceLook::default())
     }
 
-    async fn watched_limit(&self, _id: SandboxId) -> LimitKind {
+    async fn watched_limit(&self, _id: SandboxId, _run: Option<RunId>) -> Outgrown {
         std::future::pending().await
     }
 

@@ -157,3 +157,35 @@ fn missing_layers_are_told_when_a_sandbox_is_made_and_shown_and_not_by_each_run_
     assert!(parts[2].contains("lacks") && parts[2].contains("cgroup"), "{said}");
     assert!(parts[3].contains("\"missing\":[\"cgroup\""), "{said}");
 }
+
+/// Anybody can make a folder of that name in /tmp, and whoever did would own what is kept there.
+#[test]
+fn a_runtime_folder_that_somebody_else_made_is_never_used_and_said() {
+    let user = User::new("glovebox-squatted", false);
+    let folder = PathBuf::from(format!("/tmp/glovebox-{}", user.uid));
+    let told = |verb: &str| user.shell(&format!("glovebox {verb} 2>&1 || true"));
+    for why in ["belongs to another user", "is not a folder", "can be written by others"] {
+        match why {
+            "is not a folder" => std::os::unix::fs::symlink("/var/tmp", &folder).unwrap(),
+            _ => {
+                fs::create_dir(&folder).unwrap();
+                fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+                let owner = if why == "belongs to another user" { 65534 } else { user.uid };
+                chown(&folder, Some(owner), Some(owner)).unwrap();
+            }
+        }
+        for verb in ["run -- true", "create", "gc"] {
+            let said = told(verb);
+            assert!(said.contains(why) && said.contains("XDG_RUNTIME_DIR"), "{verb}: {said}");
+            assert!(!said.contains("os error 0"), "{verb}: {said}");
+        }
+        let private = user.shell("mkdir -m 700 -p run; XDG_RUNTIME_DIR=$PWD/run glovebox run -- echo fine");
+        assert_eq!(private, "fine\n");
+        if folder.is_symlink() {
+            fs::remove_file(&folder).unwrap();
+        } else {
+            assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "something was put there");
+            fs::remove_dir(&folder).unwrap();
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use glovebox_core::{Error, ErrorCode, LimitKind, shown};
+use glovebox_core::{Error, ErrorCode, Outgrown, shown};
 use glovebox_proto::file::{ArchiveEnd, FileFailed, Obstacle};
 use rustix::io::Errno;
 
@@ -12,8 +12,15 @@ const LONGEST: usize = 8192;
 const MORE_ROOM: &str = "remove files, or make a sandbox with more --disk or --inodes";
 
 /// The error for a write that made a sandbox larger than it may be.
-pub(super) fn outgrown(limit: LimitKind) -> Error {
-    let what = if limit == LimitKind::Inodes { "files and folders" } else { "bytes" };
+pub(super) fn outgrown(outgrown: &Outgrown) -> Error {
+    let what = match outgrown {
+        Outgrown::Bytes => "bytes",
+        Outgrown::Files => "files and folders",
+        Outgrown::Volume { target, bytes } => {
+            let message = format!("there is no room left in the volume at {target}: it holds more than {bytes} bytes");
+            return Error::new(ErrorCode::DiskFull, message).hint("remove files from it, or use a larger volume");
+        }
+    };
     let message = format!("there is no room left in the sandbox: it has more {what} than its limit allows");
     Error::new(ErrorCode::DiskFull, message).hint(MORE_ROOM)
 }

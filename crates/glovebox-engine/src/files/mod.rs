@@ -12,7 +12,7 @@ use std::{io, sync::Arc};
 
 use bytes::Bytes;
 use futures_core::Stream;
-use glovebox_core::{Backend, Error, ErrorCode, FilePath, LimitKind, Result, SandboxId};
+use glovebox_core::{Backend, Error, ErrorCode, FilePath, Outgrown, Result, SandboxId};
 use glovebox_proto::{
     Frame, FrameKind, bound,
     file::{
@@ -264,9 +264,9 @@ impl Files {
     }
 
     /// Waits until a limit is passed that only a watch holds.
-    async fn outgrown(&self) -> LimitKind {
+    async fn outgrown(&self) -> Outgrown {
         match &self.watched {
-            Some((backend, id)) => backend.watched_limit(*id).await,
+            Some((backend, id)) => backend.watched_limit(*id, None).await,
             None => std::future::pending().await,
         }
     }
@@ -286,7 +286,7 @@ impl Files {
         tokio::select! {
             biased;
             frame = &mut answer => return Ok((sent, self.channel.judge(frame)?)),
-            limit = self.outgrown() => return Err(failure::outgrown(limit)),
+            outgrown = self.outgrown() => return Err(failure::outgrown(&outgrown)),
             finished = send_content(sending, content, &mut sent) => match finished {
                 // A guest that refuses the rest has said why.
                 Err(error) if error.code == ErrorCode::SandboxLost => {}

@@ -9,7 +9,7 @@ use std::{
 };
 
 use glovebox_core::{
-    Backend, Created, Error, ErrorCode, Isolation, LimitKind, Result, SandboxId, SandboxSpec, SandboxState, Tier,
+    Backend, Created, Error, ErrorCode, Isolation, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState, Tier,
 };
 
 use jiff::Timestamp;
@@ -26,7 +26,7 @@ use crate::{
     changes::Layers,
     living::{Door, LiveRecord, LivingFolder},
     owner::RuntimeFolder,
-    plan::{Answer, Order, Outgrown},
+    plan::{Answer, Order},
     standing::caller_is_root_outside,
     watch, wire,
 };
@@ -83,7 +83,7 @@ impl NativeBackend {
 
     /// Takes hold of a living sandbox, and sees to it that somebody keeps it.
     pub(super) async fn open_living(&self, id: SandboxId, spec: &SandboxSpec) -> Result<Created> {
-        let folder = LivingFolder::of(&RuntimeFolder::of_caller(), id);
+        let folder = LivingFolder::of(&RuntimeFolder::of_caller_alone()?, id);
         if let Some(created) = self.hold_once_more(&folder) {
             return Ok(created);
         }
@@ -189,7 +189,7 @@ impl NativeBackend {
 
     /// In which state a living sandbox is.
     pub(super) fn look_at_state(&self, id: SandboxId) -> Result<SandboxState> {
-        let folder = LivingFolder::of(&RuntimeFolder::of_caller(), id);
+        let folder = LivingFolder::of(&RuntimeFolder::of_caller_alone()?, id);
         Ok(match folder.guest().map_err(host_io)? {
             None => SandboxState::Stopped,
             Some((_, record)) if record.guest.is_ending() => SandboxState::Stopping,
@@ -269,16 +269,13 @@ impl NativeBackend {
     }
 
     /// Waits until a living sandbox has outgrown its disk limit.
-    pub(super) async fn watched_disk(&self, id: SandboxId) -> LimitKind {
+    pub(super) async fn watched_disk(&self, id: SandboxId, run: Option<RunId>) -> Outgrown {
         tokio::time::sleep(UNWATCHED).await;
-        let asked = self.order_keeper(id, &Order::WatchDisk { id }).await;
+        let asked = self.order_keeper(id, &Order::WatchDisk { id, run }).await;
         if let Ok(asked) = asked
             && let Ok((Answer::Outgrown(what), _)) = answer(asked).await
         {
-            return match what {
-                Outgrown::Bytes => LimitKind::Disk,
-                Outgrown::Files => LimitKind::Inodes,
-            };
+            return what;
         }
         std::future::pending().await
     }

@@ -70,10 +70,19 @@ impl Groups {
     /// where the limit is.
     pub(crate) fn make_leaf(&self, number: u64, pids: u64) -> io::Result<Vec<OwnedFd>> {
         let doors = self.make_leaf_named(&number.to_string())?;
-        for hierarchy in self.leafed().filter(|h| h.controllers.contains(&Controller::Pids)) {
-            fs::write(self.leaf(hierarchy, &number.to_string()).join("pids.max"), pids.to_string())?;
-        }
+        self.limit_leaf(number, pids)?;
         Ok(doors)
+    }
+
+    /// Lets nobody fork in the leaf of a run any more.
+    pub(crate) fn shut_leaf(&self, number: u64) {
+        // One that is not there needs no limit.
+        let _ = self.limit_leaf(number, 0);
+    }
+
+    fn limit_leaf(&self, number: u64, pids: u64) -> io::Result<()> {
+        let file = self.file_in(&number.to_string(), Controller::Pids, "pids.max", "pids.max");
+        file.map_or(Ok(()), |file| fs::write(file, pids.to_string()))
     }
 
     fn make_leaf_named(&self, name: &str) -> io::Result<Vec<OwnedFd>> {
@@ -134,6 +143,16 @@ impl Groups {
         let read = |group: PathBuf| sys::read_small(group.join("cgroup.procs")).unwrap_or_default();
         let texts = all.filter(|group| Some(group) != left_out.as_ref()).map(read);
         texts.flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<i32>>()).collect()
+    }
+
+    /// The processes in each leaf of a run; host ids.
+    pub(crate) fn leaf_processes(&self) -> Vec<(u64, Vec<i32>)> {
+        let Some(hierarchy) = self.leafed().next() else { return Vec::new() };
+        let read = |number: u64| {
+            let file = self.leaf(hierarchy, &number.to_string()).join("cgroup.procs");
+            sys::read_small(file).unwrap_or_default().lines().filter_map(|line| line.parse().ok()).collect()
+        };
+        self.leaf_numbers().into_iter().map(|number| (number, read(number))).collect()
     }
 
     /// Removes all leaves. They must be empty.

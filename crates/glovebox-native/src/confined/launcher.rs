@@ -306,7 +306,7 @@ impl Confined {
         let mut watched = step("open what is written", watch::open_written(plan))?;
         watched.push(step("open the folder", folder.open())?);
         // What is there before anything can be written counts as before, so the watch starts first.
-        let watching = step("watch the disk", watch::start_disk_watch_over(watched, plan))?;
+        let watching = step("watch the disk", watch::start_disk_watch_over(watched, plan, None))?;
         let (report, guest_report) = step("make sockets", wire::message_pair())?;
         let inside = Inside {
             channel,

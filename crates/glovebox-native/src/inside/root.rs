@@ -13,7 +13,7 @@ use rustix::{
 use super::{masks::Masks, quotas};
 use crate::{
     plan::{Failure, step},
-    skeleton::make_place,
+    skeleton::{InTheWay, make_place},
     standing::Standing,
     store,
 };
@@ -50,8 +50,17 @@ pub(super) fn assemble(trees: Vec<(String, OwnedFd)>, proc_masks: &Masks, standi
     }
     step("mask /proc", proc_masks.apply())?;
     step("attach the store", attach_store(store.as_fd(), standing))?;
+    let mut mounted: Vec<String> = Vec::new();
     for (target, tree) in trees {
-        step(&format!("mount {target}"), attach(root.as_fd(), &target, tree.as_fd()))?;
+        let below = |folder: &String| target.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/'));
+        // In the store it can only be what programs put there before the sandbox was stopped, and nobody could take it away
+        // again. What lies in a folder of the caller's or in a volume is not ours to move.
+        let in_the_way = match store::holds(&target) && !mounted.iter().any(below) {
+            true => InTheWay::IsSetAside,
+            false => InTheWay::Stays,
+        };
+        step(&format!("mount {target}"), attach(root.as_fd(), &target, tree.as_fd(), in_the_way))?;
+        mounted.push(target);
     }
     step("move into the root", pivot())
 }
@@ -85,9 +94,9 @@ fn attach_at(tree: BorrowedFd<'_>, path: &str) -> rustix::io::Result<()> {
 }
 
 /// Attaches a tree at a path below the new root, making the place for it when there is none.
-fn attach(root: BorrowedFd<'_>, target: &str, tree: BorrowedFd<'_>) -> rustix::io::Result<()> {
+fn attach(root: BorrowedFd<'_>, target: &str, tree: BorrowedFd<'_>, in_the_way: InTheWay) -> rustix::io::Result<()> {
     let is_folder = FileType::from_raw_mode(rustix::fs::fstat(tree)?.st_mode) == FileType::Directory;
-    let place = make_place(root, target, is_folder)?;
+    let place = make_place(root, target, is_folder, in_the_way)?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(tree, "", &place, "", flags)
 }

@@ -6,12 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use glovebox_core::{SandboxId, UsageNow};
+use glovebox_core::{Outgrown, RunId, SandboxId, UsageNow};
 use rustix::event::epoll;
 
-use super::{DISK, KIND_BITS, Launcher, keeping::Client, live::Live, live::end_commands, watch_for};
+use super::{DISK, KIND_BITS, Launcher, blame::Writers, keeping::Client, live::Live, watch_for};
 use crate::{
-    plan::{Answer, Outgrown, Plan},
+    plan::{Answer, Plan},
     store,
     sys::{self, Forked, KillOnDrop},
     watch::{self, Size, Written},
@@ -35,6 +35,10 @@ pub(super) struct Disk {
     pub(super) next: Option<Instant>,
     /// Whether something has run since the last look.
     pub(super) has_run: bool,
+    /// How many looks there have been.
+    looks: usize,
+    /// Who wrote since the last one.
+    pub(super) writers: Writers,
     /// Who waits for the look that is under way, to hear what the sandbox uses.
     asked: Vec<OwnedFd>,
     /// Who asked after that look began, and is told what the next one finds.
@@ -44,7 +48,9 @@ pub(super) struct Disk {
 impl Disk {
     pub(super) fn of(plan: &Plan) -> io::Result<Self> {
         let written = Written::all(watch::open_written(plan)?, plan)?;
-        let sizes = vec![Size::default(); written.len()];
+        // What is in the store is not known yet, and its folders count with it.
+        let volumes = written.iter().skip(1).map(|volume| volume.before);
+        let sizes = [Size::default()].into_iter().chain(volumes).collect();
         Ok(Disk {
             written,
             sizes,
@@ -52,6 +58,8 @@ impl Disk {
             looking: None,
             next: None,
             has_run: false,
+            looks: 0,
+            writers: Writers::default(),
             asked: Vec::new(),
             late: Vec::new(),
         })
@@ -63,10 +71,12 @@ impl Disk {
         *self.next.get_or_insert_with(|| Instant::now() + DISK_REST)
     }
 
-    /// Has a child add up what is in the store and in all else that is written, so that the keeper can go on meanwhile.
-    pub(super) fn begin_look(&mut self, store: &OwnedFd) -> io::Result<&OwnedFd> {
+    /// Has a child add up what is in the store and in all else that is written, so that the keeper can go on meanwhile. These
+    /// processes may have deleted files open.
+    pub(super) fn begin_look(&mut self, store: &OwnedFd, processes: &[i32]) -> io::Result<&OwnedFd> {
         let (told, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let keeper = rustix::process::getpid();
+        self.looks += 1;
         match sys::fork_with(0)? {
             Forked::Child => {
                 sys::set_name("glovebox-watch");
@@ -75,11 +85,9 @@ impl Disk {
                 keep.sort_unstable();
                 if sys::die_with(keeper).and_then(|()| sys::close_all_but(&keep)).is_ok() {
                     // A tree that is too much to look at is too much.
-                    let much = Size { bytes: u64::MAX, entries: u64::MAX };
-                    let size = |places: &[OwnedFd]| watch::total(places).unwrap_or(much);
-                    let store = size(std::slice::from_ref(store));
-                    let written = self.written.iter().map(|written| size(&written.places));
-                    let said: Vec<u8> = [store].into_iter().chain(written).flat_map(Size::to_bytes).collect();
+                    let in_store = watch::total(std::slice::from_ref(store)).unwrap_or(Size::TOO_MUCH);
+                    let written = Written::look(&self.written, Some(store), processes, self.looks);
+                    let said: Vec<u8> = [in_store].into_iter().chain(written).flat_map(Size::to_bytes).collect();
                     let _ = rustix::io::write(&tell, &said);
                 }
                 sys::exit_now(0)
@@ -88,8 +96,8 @@ impl Disk {
         }
     }
 
-    /// Hears what the child found. Says what there is too much of, if it also grew: whoever makes room is let.
-    fn end_look(&mut self) -> Option<Outgrown> {
+    /// Hears what the child found. Says what there is too much of, and by how many bytes it grew: whoever makes room is let.
+    fn end_look(&mut self) -> Option<(Outgrown, u64)> {
         let (told, child) = self.looking.take()?;
         let mut said = vec![0; (1 + self.written.len()) * Size::BYTES];
         let heard = rustix::io::read(&told, &mut said[..]) == Ok(said.len());
@@ -105,14 +113,12 @@ impl Disk {
         let own = sizes.next().unwrap_or_default().and(store);
         let mut outgrown = None;
         for ((written, last), now) in self.written.iter().zip(&mut self.sizes).zip([own].into_iter().chain(sizes)) {
-            let (last, most) = (std::mem::replace(last, now), written.most);
+            let last = std::mem::replace(last, now);
             // Whoever makes room, or does nothing, is let; a tree that cannot be looked at counts as growing.
-            let grew = |now: u64, last: u64| now > last || now == u64::MAX;
-            if now.bytes > most.bytes && grew(now.bytes, last.bytes) {
-                outgrown = Some(Outgrown::Bytes);
-            } else if now.entries > most.entries && grew(now.entries, last.entries) {
-                outgrown = outgrown.or(Some(Outgrown::Files));
-            }
+            let grown = |now: u64, last: u64| if now > last || now == u64::MAX { now } else { 0 };
+            let grown = Size { bytes: grown(now.bytes, last.bytes), entries: grown(now.entries, last.entries) };
+            let more = now.bytes.saturating_sub(last.bytes);
+            outgrown = outgrown.or(written.outgrown(grown).map(|outgrown| (outgrown, more)));
         }
         outgrown
     }
@@ -120,7 +126,7 @@ impl Disk {
 
 impl Launcher {
     /// Somebody follows a run in a sandbox, and wants to know when the disk limit is passed.
-    pub(super) fn wait_for_disk(&mut self, id: SandboxId, reply: OwnedFd) {
+    pub(super) fn wait_for_disk(&mut self, id: SandboxId, run: Option<RunId>, reply: OwnedFd) {
         let Some((number, live)) = self.find_living(id) else { return };
         if let Some(memory) = &mut live.memory {
             memory.wake();
@@ -129,7 +135,7 @@ impl Launcher {
             kept.disk.next.get_or_insert_with(Instant::now);
             kept.due = Instant::now();
         }
-        self.add_client(Client { socket: reply, waits_for: Some(number) });
+        self.add_client(Client { socket: reply, waits_for: Some(number), run });
     }
 
     /// Somebody wants to know what a sandbox uses. The files of a living one are looked at first: what was seen before may be
@@ -159,13 +165,14 @@ impl Launcher {
     /// was seen last.
     fn look_for_the_late(&mut self, number: u64) {
         let Some(live) = self.sandboxes.get_mut(&number) else { return };
+        let processes = live.commands();
         let Some(kept) = &mut live.living else { return };
         let disk = &mut kept.disk;
         if disk.looking.is_some() || disk.late.is_empty() {
             return;
         }
         let late = std::mem::take(&mut disk.late);
-        let begun = disk.begin_look(&live.store);
+        let begun = disk.begin_look(&live.store, &processes);
         if begun.is_ok_and(|told| watch_for(&self.events, told, number << KIND_BITS | DISK).is_ok()) {
             disk.asked = late;
             return;
@@ -194,14 +201,7 @@ impl Launcher {
             }
         }
         self.look_for_the_late(number);
-        let Some(outgrown) = outgrown else { return };
-        let mut told = false;
-        for client in self.clients.values().filter(|client| client.waits_for == Some(number)) {
-            told |= wire::send(&client.socket, &Answer::Outgrown(outgrown), &[]).is_ok();
-        }
-        if !told && let Some(live) = self.sandboxes.get(&number) {
-            end_commands(live);
-        }
+        self.tell_who_outgrew(number, outgrown);
     }
 }
 

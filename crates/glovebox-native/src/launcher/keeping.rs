@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use glovebox_core::{EndReason, Layer, SandboxId};
+use glovebox_core::{EndReason, Layer, RunId, SandboxId};
 use glovebox_guest::GuestChannel;
 use rustix::{
     event::{PollFd, PollFlags, epoll, poll},
@@ -55,6 +55,8 @@ pub(super) struct Client {
     pub(super) socket: OwnedFd,
     /// The number of the sandbox of which it waits to hear that the disk limit is passed.
     pub(super) waits_for: Option<u64>,
+    /// The run that it follows there.
+    pub(super) run: Option<RunId>,
 }
 
 /// What a keeper holds of a living sandbox, besides what every launcher holds.
@@ -190,7 +192,7 @@ impl Launcher {
         let answer = match order {
             Order::Adopt { id } => self.adopt(id).map_or_else(Answer::Failed, |()| Answer::Done),
             Order::Open { id } => return self.tell_of(id, &reply),
-            Order::WatchDisk { id } => return self.wait_for_disk(id, reply),
+            Order::WatchDisk { id, run } => return self.wait_for_disk(id, run, reply),
             Order::Freeze { id, frozen } => return self.freeze(id, frozen, reply),
             Order::LetDie { id } => match self.find_living(id) {
                 Some((_, live)) => {
@@ -347,7 +349,7 @@ impl Launcher {
         let Some(kept) = self.sandboxes.get(&number).and_then(|live| live.living.as_ref()) else { return };
         let accept = || rustix::net::accept_with(&kept.door, SocketFlags::CLOEXEC);
         match accept() {
-            Ok(socket) => self.add_client(Client { socket, waits_for: None }),
+            Ok(socket) => self.add_client(Client { socket, waits_for: None, run: None }),
             Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
                 // Without a free descriptor nobody can be let in. Whoever knocks is turned away, rather than heard for ever.
                 self.reserve = None;

@@ -56,17 +56,36 @@ struct Leaf {
     /// Open while its run is one of a few.
     counters: Option<Counters>,
     is_read: bool,
+    /// Whether nobody may fork in it any more. What is refused from then on is our doing.
+    is_shut: bool,
     is_gone: bool,
 }
 
 impl Leaf {
     fn read(&mut self, groups: &Groups) {
         if !self.is_gone {
-            self.counted.raise_to(&match self.counters.take() {
+            let counters = self.counters.take();
+            self.raise_to(match counters {
                 Some(counters) => groups.count_open(&counters),
                 None => groups.count_leaf(self.number),
             });
             self.is_read = true;
+        }
+    }
+
+    fn raise_to(&mut self, mut now: Counted) {
+        if self.is_shut {
+            now.pids_refused = self.counted.pids_refused;
+        }
+        self.counted.raise_to(&now);
+    }
+
+    /// Lets nobody fork in the leaf any more. What was refused before is read first.
+    fn shut(&mut self, groups: &Groups) {
+        if !self.is_shut && !self.is_gone {
+            self.raise_to(groups.count_leaf(self.number));
+            groups.shut_leaf(self.number);
+            self.is_shut = true;
         }
     }
 
@@ -98,12 +117,24 @@ impl Leaves {
             }
             None => {}
         }
+        if word.shut
+            && let Some(leaf) = self.known.iter_mut().find(|leaf| leaf.number == word.leaf)
+        {
+            leaf.shut(groups);
+        }
         self.forget_old(groups);
     }
 
     fn add(&mut self, number: u64, run: String, storage_before: Option<(u64, u64)>, counters: Option<Counters>) {
         let counted = Counted::default();
-        self.known.push_back(Leaf { number, run, counted, storage_before, counters, is_read: false, is_gone: false });
+        let (is_read, is_shut, is_gone) = (false, false, false);
+        self.known.push_back(Leaf { number, run, counted, storage_before, counters, is_read, is_shut, is_gone });
+    }
+
+    /// The leaves that a run took.
+    pub(super) fn of_run(&self, run: RunId) -> Vec<u64> {
+        let run = run.to_string();
+        self.known.iter().filter(|leaf| leaf.run == run).map(|leaf| leaf.number).collect()
     }
 
     /// Removes leaves that were read, and the oldest of too many.
@@ -152,7 +183,7 @@ impl Leaves {
         let mut sum = self.forgotten;
         for leaf in &mut self.known {
             if !leaf.is_gone {
-                leaf.counted.raise_to(&groups.count_leaf(leaf.number));
+                leaf.raise_to(groups.count_leaf(leaf.number));
             }
             sum.add(&leaf.counted);
         }

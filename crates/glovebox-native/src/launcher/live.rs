@@ -89,7 +89,7 @@ impl Live {
     }
 
     /// The leaf in which a child waits for the next run.
-    fn spare(&self) -> Option<u64> {
+    pub(super) fn spare(&self) -> Option<u64> {
         self.living.as_ref()?.leaves.as_ref()?.spare
     }
 
@@ -119,7 +119,7 @@ impl Live {
     }
 
     /// The processes of the commands' side, the zygote among them; host ids.
-    fn commands(&self) -> Vec<i32> {
+    pub(super) fn commands(&self) -> Vec<i32> {
         let in_group = match self.spare() {
             Some(spare) => self.groups.processes_but(Some(spare)),
             None => self.groups.processes(Side::Run),
@@ -166,10 +166,10 @@ pub(super) fn end(live: &Live) {
     }
 }
 
-/// Ends all commands of a living sandbox that nobody follows; guest and zygote stay.
-pub(super) fn end_commands(live: &Live) {
+/// Ends processes of a living sandbox that nobody follows; guest and zygote stay.
+pub(super) fn end_processes(live: &Live, processes: Vec<i32>) {
     let zygote = checks::zygote_of(live.pid);
-    for pid in live.commands().into_iter().filter(|pid| Some(*pid) != zygote) {
+    for pid in processes.into_iter().filter(|pid| Some(*pid) != zygote) {
         let Some(process) = Pid::from_raw(pid) else { continue };
         let Ok(handle) = pidfd_open(process, PidfdFlags::empty()) else { continue };
         // The id is looked up again now that it can mean nothing else.

@@ -61,7 +61,9 @@ impl Launcher {
                 Some(_) => {}
             }
             let followed = self.clients.values().any(|client| client.waits_for == Some(number));
-            let busy = live.is_busy();
+            let commands = live.commands();
+            // The zygote is one of them.
+            let busy = commands.len() > 1;
             let groups = &live.groups;
             let Some(kept) = &mut live.living else { continue };
             // A running process is use, and whoever pauses a sandbox wants it to be there later.
@@ -79,7 +81,7 @@ impl Launcher {
             if disk.looking.is_none() && disk.next.is_some_and(|next| next <= now) {
                 disk.next = None;
                 if (followed || busy || std::mem::take(&mut disk.has_run))
-                    && let Ok(told) = disk.begin_look(&live.store)
+                    && let Ok(told) = disk.begin_look(&live.store, &commands)
                 {
                     let _ = watch_for(&self.events, told, number << KIND_BITS | DISK);
                 }

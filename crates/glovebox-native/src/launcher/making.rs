@@ -91,7 +91,7 @@ impl Launcher {
         // A keeper watches by itself. What is there before anything can be written counts as before, so the watch starts before the mounts go in.
         let written = plan.writes_to_host() || plan.written_volumes().next().is_some();
         let watched = written && plan.living.is_none();
-        let watching = watched.then(|| step("watch the disk", watch::start_disk_watch(plan))).transpose()?;
+        let watching = watched.then(|| step("watch the disk", watch::start_disk_watch(plan, pid))).transpose()?;
         let (watch, disk_watch) = watching.unzip();
         sys::send_elsewhere(pid);
         // With leaves, a child waits for the next run; it is no process of the program's.

@@ -18,7 +18,7 @@ cases!["attacks":
     a_secret_in_a_file_that_is_not_kept_is_not_on_the_host,
     a_secret_in_a_name_is_masked,
     many_files_in_a_read_write_folder_are_watched needs(mounts),
-    folders_too_deep_to_look_at_are_watched needs(mounts),
+    what_lies_in_very_deep_folders_is_watched needs(mounts),
     what_one_sandbox_hoards_is_missing_neither_to_the_host_nor_to_another,
     a_command_that_is_stopped_before_it_starts_holds_up_nobody,
 ];
@@ -102,11 +102,14 @@ async fn many_files_in_a_read_write_folder_are_watched(w: World) {
     assert!(matches!(run.outcome, Outcome::DiskFull { limit: LimitKind::Inodes, .. }), "{}", run.story());
 }
 
-async fn folders_too_deep_to_look_at_are_watched(w: World) {
+async fn what_lies_in_very_deep_folders_is_watched(w: World) {
     let folder = w.folder("shared");
-    let line = "cd /data; mkdir -p $(printf 'd/%.0s' $(seq 140)); exec sleep 30";
-    let run = w.sandbox().timeout("20s").mount(&folder, "/data", Access::ReadWrite).sh(line).await;
-    assert!(matches!(run.outcome, Outcome::DiskFull { .. }), "{}", run.story());
+    let deep = "cd /data; for i in $(seq 1500); do mkdir -p d && cd ./d || exit 9; done";
+    let setup = || w.sandbox().disk("16m").timeout("20s").mount(&folder, "/data", Access::ReadWrite);
+    setup().sh(&format!("{deep}; echo x > file; sleep 1")).await.expect_exit(0);
+    let write = "for i in 1 2 3; do head -c 8m /dev/zero > f$i; done; exec sleep 30";
+    let run = setup().sh(&format!("{deep}; {write}")).await;
+    assert!(matches!(run.outcome, Outcome::DiskFull { limit: LimitKind::Disk, .. }), "{}", run.story());
 }
 
 /// What the kernel counts by user, or for the whole machine.

@@ -21,6 +21,10 @@ cases!["limits":
     an_overlay_workspace_is_under_the_disk_limit needs(disk_limit),
     a_file_in_a_read_write_workspace_cannot_outgrow_the_disk_limit needs(disk_limit),
     a_read_write_workspace_that_outgrows_the_disk_limit_is_watched_and_ended needs(disk_limit),
+    files_that_are_deleted_while_open_count_in_a_read_write_workspace needs(disk_limit),
+    files_that_are_deleted_while_open_count_in_a_living_sandbox needs(living),
+    what_lies_in_very_deep_folders_counts_in_a_living_sandbox needs(living),
+    a_run_is_not_ended_for_what_a_daemon_of_another_one_writes needs(run_groups),
     nobody_watches_the_workspace_of_a_run_that_is_over needs(disk_limit),
     a_look_at_the_disk_is_over_when_its_answer_comes needs(living),
 ];
@@ -93,6 +97,70 @@ async fn a_read_write_workspace_that_outgrows_the_disk_limit_is_watched_and_ende
     let enforcement = &run.limits.enforcement;
     assert!(enforcement.values().any(|by| *by == Enforcement::Watched), "{enforcement:?}");
     assert!(size_of(&folder) < 512 * MIB, "{} MiB were written", size_of(&folder) / MIB);
+}
+
+/// Writes to files that have no name, each below what one file may have.
+const DELETED: &str = "import os, time\n\
+    files = []\n\
+    while len(files) < 200:\n\
+    \x20   files.append(open('file', 'wb', buffering=0))\n\
+    \x20   os.remove('file')\n\
+    \x20   files[-1].write(bytes(4 << 20))\n\
+    \x20   time.sleep(0.02)\n\
+    time.sleep(20)";
+
+async fn files_that_are_deleted_while_open_count_in_a_read_write_workspace(w: World) {
+    let folder = w.folder("project");
+    let setup = w.sandbox().workspace(&folder, WorkspaceMode::ReadWrite).disk("16m").timeout("20s");
+    let run = setup.run(["python3", "-c", DELETED]).await;
+    assert!(matches!(run.outcome, Outcome::DiskFull { limit: LimitKind::Disk, .. }), "{}", run.story());
+}
+
+async fn files_that_are_deleted_while_open_count_in_a_living_sandbox(w: World) {
+    let folder = w.folder("project");
+    for workspace in [false, true] {
+        let setup = w.sandbox().disk("16m");
+        let setup = if workspace { setup.workspace(&folder, WorkspaceMode::Overlay) } else { setup };
+        let sandbox = setup.create_living().await;
+        let run = w.sandbox().inside(&sandbox).timeout("20s").run(["python3", "-c", DELETED]).await;
+        assert!(
+            matches!(run.outcome, Outcome::DiskFull { limit: LimitKind::Disk, .. }),
+            "{workspace}: {}",
+            run.story()
+        );
+        // What lies in memory is no file of the disk.
+        let line = "import os, time\nf = os.memfd_create('x')\nos.write(f, bytes(64 << 20))\ntime.sleep(1)";
+        w.sandbox().inside(&sandbox).run(["python3", "-c", line]).await.expect_exit(0);
+        sandbox.destroy().await.expect("the sandbox can be destroyed");
+    }
+}
+
+async fn what_lies_in_very_deep_folders_counts_in_a_living_sandbox(w: World) {
+    let sandbox = w.sandbox().disk("16m").create_living().await;
+    let deep = "for i in $(seq 1500); do mkdir -p d && cd ./d || exit 9; done";
+    let run = |line: String| {
+        let setup = w.sandbox().inside(&sandbox).timeout("20s");
+        async move { setup.sh(&line).await }
+    };
+    run(format!("{deep}; echo x > file; sleep 1")).await.expect_exit(0);
+    let used = sandbox.usage().await.expect("the usage is told").disk_bytes;
+    assert!(used.is_some_and(|bytes| bytes > 1500 * 512), "{used:?}");
+    let write = "for i in 1 2 3; do head -c 8m /dev/zero > f$i; done; exec sleep 30";
+    let full = run(format!("{deep}; {write}")).await;
+    assert!(matches!(full.outcome, Outcome::DiskFull { limit: LimitKind::Disk, .. }), "{}", full.story());
+    sandbox.destroy().await.expect("the sandbox can be destroyed");
+}
+
+async fn a_run_is_not_ended_for_what_a_daemon_of_another_one_writes(w: World) {
+    let sandbox = w.sandbox().disk("32m").create_living().await;
+    let write = "until [ -e go ]; do sleep 0.02; done; i=0; \
+                 while [ $i -lt 300 ]; do head -c 2m /dev/zero > f$i; i=$((i+1)); sleep 0.02; done; sleep 60";
+    let left = format!("setsid sh -c '{write}' > /dev/null 2>&1 & echo $! > pid");
+    w.sandbox().inside(&sandbox).sh(&left).await.expect_exit(0);
+    let line = "touch go; while kill -0 $(cat pid) 2> /dev/null; do sleep 0.02; done; sleep 0.5; echo fine";
+    let run = w.sandbox().inside(&sandbox).timeout("20s").sh(line).await;
+    run.expect_exit(0).expect_out("fine\n");
+    sandbox.destroy().await.expect("the sandbox can be destroyed");
 }
 
 /// How many processes of the launcher, our only child, look at a disk now. Little is read, so that none is missed that is about

@@ -3,16 +3,19 @@
 use glovebox_core::{LimitKind, Outcome, SandboxId};
 use glovebox_engine::Sandbox;
 
-use crate::{World, case::cases, finished::Finished};
+use crate::{World, case::cases, finished::Finished, reading::read_until};
 
 cases!["run_groups":
     usage_is_that_of_the_run_alone needs(run_groups),
     a_look_at_a_run_under_way_does_not_change_what_is_told_of_its_end needs(run_groups),
     a_run_that_is_out_of_memory_does_not_make_others_so needs(run_groups),
+    a_lack_of_memory_ends_commands_and_not_what_starts_them needs(run_groups),
     a_sandbox_tells_what_was_killed_or_refused_in_any_of_its_runs needs(run_groups),
     what_an_earlier_run_left_running_is_not_ended_with_a_later_one needs(run_groups),
     all_that_a_cancelled_run_started_is_ended_and_nothing_of_others needs(run_groups),
     processes_that_fork_others_and_end_are_ended_with_their_run needs(run_groups),
+    chains_of_processes_that_each_leave_their_session_are_ended_with_their_run needs(run_groups),
+    a_process_whose_first_thread_has_ended_is_ended_with_its_run needs(run_groups),
     a_program_that_cannot_start_is_told_so_and_the_next_one_starts needs(run_groups),
     a_burst_of_runs_gets_a_group_for_each needs(run_groups),
     groups_of_runs_that_are_over_are_removed needs(run_groups),
@@ -62,6 +65,24 @@ async fn a_run_that_is_out_of_memory_does_not_make_others_so(w: World) {
     killed.expect_outcome(&Outcome::Signaled { signal: 9 });
     beside.cancel();
     Finished(beside.wait().await.expect("it ends")).expect_outcome(&Outcome::Cancelled);
+    end(sandbox).await;
+}
+
+/// Each of these processes is smaller than those that wait for the next command.
+async fn a_lack_of_memory_ends_commands_and_not_what_starts_them(w: World) {
+    let sandbox = w.sandbox().memory("24m").pids(400).create_living().await;
+    let small = "if (open(my $f, '<', '/proc/self/oom_score_adj')) { print <$f> } $| = 1; \
+                 for (1..300) { my $pid = fork; if (defined $pid && $pid == 0) { my $x = 'x' x 200_000; sleep 2; exit } } sleep 2";
+    for _ in 0..3 {
+        let run = w.sandbox().inside(&sandbox).timeout("20s").run(["perl", "-e", small]).await;
+        assert!(run.out().starts_with("500\n") || run.out().is_empty(), "{}", run.story());
+        let evidence = sandbox.evidence().await.expect("the evidence is told");
+        assert!(evidence.memory_kills > 0, "{}", run.story());
+        while sandbox.usage().await.expect("the usage is told").processes > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        w.sandbox().inside(&sandbox).sh("cat /proc/self/oom_score_adj").await.expect_out("500\n");
+    }
     end(sandbox).await;
 }
 
@@ -119,6 +140,49 @@ async fn processes_that_fork_others_and_end_are_ended_with_their_run(w: World) {
         let left = w.engine().usage(&id).await.expect("it can be looked at").processes;
         assert_eq!(left, 0, "processes are left");
     }
+    end(sandbox).await;
+}
+
+/// No process group holds such a chain, and each of its processes lives for microseconds. That they are refused at last is our
+/// doing, and no limit that the program hit.
+async fn chains_of_processes_that_each_leave_their_session_are_ended_with_their_run(w: World) {
+    let sandbox = w.sandbox().create_living().await;
+    let id = sandbox.id().to_string();
+    let chains = "use POSIX; for (1..4) { if (fork == 0) { while (1) { POSIX::setsid(); exit if fork } } } \
+                  print qq(on\n); close STDOUT; sleep 100";
+    for _ in 0..5 {
+        let setup = w.sandbox().inside(&sandbox).timeout("300ms").grace("50ms");
+        let run = setup.run(["perl", "-e", chains]).await.expect_outcome(&Outcome::TimedOut { limit_ms: 300 });
+        run.expect_limit_hit(LimitKind::Pids, false);
+        let left = w.engine().usage(&id).await.expect("it can be looked at").processes;
+        assert_eq!(left, 0, "processes are left after the time limit");
+        let mut run = w.sandbox().inside(&sandbox).start(["perl", "-e", chains]).await;
+        read_until(&mut run, "on\n").await;
+        run.cancel();
+        Finished(run.wait().await.expect("it ends")).expect_outcome(&Outcome::Cancelled);
+        let left = w.engine().usage(&id).await.expect("it can be looked at").processes;
+        assert_eq!(left, 0, "processes are left after a cancel");
+    }
+    end(sandbox).await;
+}
+
+/// To the kernel's table it looks like one that is over.
+async fn a_process_whose_first_thread_has_ended_is_ended_with_its_run(w: World) {
+    let sandbox = w.sandbox().create_living().await;
+    let id = sandbox.id().to_string();
+    let line = "import ctypes, os, threading, time\n\
+                if os.fork() == 0:\n\
+                \x20   os.setsid()\n\
+                \x20   threading.Thread(target=time.sleep, args=(100,)).start()\n\
+                \x20   print('on', flush=True)\n\
+                \x20   ctypes.CDLL(None).syscall(60 if os.uname().machine == 'x86_64' else 93, 0)\n\
+                time.sleep(100)";
+    let mut run = w.sandbox().inside(&sandbox).start(["python3", "-c", line]).await;
+    read_until(&mut run, "on\n").await;
+    run.cancel();
+    Finished(run.wait().await.expect("it ends")).expect_outcome(&Outcome::Cancelled);
+    let left = w.engine().usage(&id).await.expect("it can be looked at").processes;
+    assert_eq!(left, 0, "processes are left");
     end(sandbox).await;
 }
 

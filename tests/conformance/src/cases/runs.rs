@@ -32,6 +32,7 @@ cases!["runs":
     a_run_that_is_dropped_is_recorded_at_its_end,
     what_an_engine_may_not_have_is_refused,
     what_an_engine_may_not_have_yet_waits,
+    processes_that_run_away_are_ended_with_the_only_run needs(living),
 ];
 
 /// A line of the shell that waits until a file is there.
@@ -420,4 +421,21 @@ async fn what_an_engine_may_not_have_yet_waits(w: World) {
     let beside = |at: f64| spans.iter().filter(|(start, end)| (*start..*end).contains(&at)).count();
     let most = spans.iter().map(|(start, _)| beside(*start)).max();
     assert_eq!(most, Some(2), "so many of six ran at one time: {spans:?}");
+}
+
+/// Each process of such a chain lives for microseconds. Where commands have an id of their own, not even a session for each helps them,
+/// with groups or without.
+async fn processes_that_run_away_are_ended_with_the_only_run(w: World) {
+    let sandbox = w.sandbox().create_living().await;
+    let (once, each) = if w.features().separate_guest { ("", "POSIX::setsid();") } else { ("POSIX::setsid();", "") };
+    let chains = format!(
+        "use POSIX; for (1..4) {{ if (fork == 0) {{ {once} while (1) {{ {each} exit if fork }} }} }} sleep 100"
+    );
+    for _ in 0..5 {
+        let run = w.sandbox().inside(&sandbox).timeout("300ms").grace("50ms").run(["perl", "-e", &chains]).await;
+        run.expect_outcome(&Outcome::TimedOut { limit_ms: 300 });
+        let look = "for i in $(seq 30); do cat /proc/[0-9]*/comm 2> /dev/null; done | grep -c perl; true";
+        w.sandbox().inside(&sandbox).sh(look).await.expect_out("0\n");
+    }
+    sandbox.destroy().await.expect("the sandbox can be destroyed");
 }

@@ -25,6 +25,8 @@ cases!["storage":
     living_sandboxes_share_a_volume_at_the_same_time needs(living),
     a_volume_that_a_sandbox_has_stays_and_the_error_names_it needs(living),
     a_living_sandbox_is_held_to_the_size_of_its_volume needs(living),
+    a_full_volume_is_named_and_only_its_writer_is_ended needs(run_groups),
+    a_sandbox_starts_again_whatever_is_in_the_way_of_its_mounts needs(living),
     a_reset_keeps_volumes_and_files_of_the_project needs(living),
     files_added_to_a_project_appear_in_a_living_sandbox_and_cannot_be_changed needs(living),
     a_project_keeps_names_apart_and_content_once needs(mounts),
@@ -200,6 +202,63 @@ async fn a_living_sandbox_is_held_to_the_size_of_its_volume(w: World) {
     assert!(matches!(full.outcome, Outcome::DiskFull { .. }), "{}", full.story());
     run(&sandbox, "rm /data/zeros; echo room > /data/x; cat /data/x").await.expect_out("room\n");
     destroy(&w, sandbox.id()).await;
+    remove_all(&w).await;
+}
+
+async fn a_full_volume_is_named_and_only_its_writer_is_ended(w: World) {
+    w.engine().volumes().create(&volume("small"), 4 << 20).expect("a volume can be made");
+    let one_shot = w.sandbox().volume("small:/first").timeout("20s");
+    let run = one_shot.sh("head -c 16m /dev/zero > /first/zeros && sleep 20").await;
+    assert!(matches!(run.outcome, Outcome::DiskFull { limit: LimitKind::Volume, .. }), "{}", run.story());
+    let named = |run: &crate::finished::Finished, target: &str| {
+        let warning = run.warnings.iter().find(|warning| warning.code == "disk_full");
+        let message = warning.map(|warning| warning.message.clone()).unwrap_or_default();
+        assert!(message.contains(target) && message.contains("4194304"), "{message:?}");
+    };
+    named(&run, "/first");
+    w.sandbox().volume("small:/first").sh("rm /first/zeros").await.expect_exit(0);
+    let (one, other) = (create(&w, living("small:/one")).await, create(&w, living("small:/other")).await);
+    let line = "until [ -e /other/done ]; do echo x >> log; sleep 0.05; done; sleep 0.5; echo fine";
+    let innocent = w.sandbox().inside(&other).timeout("20s").start(["sh", "-c", line]).await;
+    let write = "i=0; while [ $i -lt 300 ]; do head -c 1m /dev/zero > /one/f$i; i=$((i+1)); sleep 0.02; done; sleep 20";
+    let run = w.sandbox().inside(&one).timeout("20s").sh(write).await;
+    assert!(matches!(run.outcome, Outcome::DiskFull { limit: LimitKind::Volume, .. }), "{}", run.story());
+    named(&run, "/one");
+    w.sandbox().inside(&one).sh("touch /one/done").await.expect_exit(0);
+    let innocent = crate::finished::Finished(innocent.wait().await.expect("it ends"));
+    innocent.expect_exit(0).expect_out("fine\n");
+    destroy(&w, one.id()).await;
+    destroy(&w, other.id()).await;
+    remove_all(&w).await;
+}
+
+async fn a_sandbox_starts_again_whatever_is_in_the_way_of_its_mounts(w: World) {
+    let mut new = living("cache:/home/user/.cache/deep/er");
+    let file = w.host_file("settings", "given\n");
+    new.spec.mounts.push(Mount::parse(&format!("{}:/home/user/a/settings", file.display())).expect("a mount"));
+    let sandbox = create(&w, new).await;
+    let id = sandbox.id();
+    run(&sandbox, "echo kept > ~/.cache/deep/er/note; echo mine > ~/mine").await.expect_exit(0);
+    drop(sandbox);
+    // A mount point itself cannot be replaced inside, but the folders around it can.
+    let tricks = [
+        "mv ~/.cache ~/moved-1 && ln -s /etc ~/.cache",
+        "mv ~/.cache ~/moved-2 && echo x > ~/.cache",
+        "mv ~/a ~/moved-3 && mkdir -p ~/a/settings/below",
+        "mv ~/a ~/moved-4 && mkdir ~/a && ln -s /etc/passwd ~/a/settings",
+    ];
+    for trick in tricks {
+        let sandbox = w.engine().open(&id.to_string()).await.unwrap_or_else(|error| panic!("{error}"));
+        run(&sandbox, trick).await.expect_exit(0);
+        drop(sandbox);
+        w.engine().stop(&id.to_string()).await.expect("it can be stopped");
+        let again = w.engine().restart(&id.to_string()).await.unwrap_or_else(|error| panic!("{trick}: {error}"));
+        let look = "cat ~/.cache/deep/er/note ~/a/settings ~/mine";
+        run(&again, look).await.expect_out("kept\ngiven\nmine\n");
+    }
+    let again = w.engine().open(&id.to_string()).await.unwrap_or_else(|error| panic!("{error}"));
+    run(&again, "ls -d ~/glovebox-aside-* ~/*/glovebox-aside-* | wc -l").await.expect_out("4\n");
+    destroy(&w, id).await;
     remove_all(&w).await;
 }
 
