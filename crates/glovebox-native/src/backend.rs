@@ -36,11 +36,11 @@ use crate::{
     plan::{Answer, Order},
     standing::{Standing, caller_is_root_outside},
     sys::{self, Forked},
-    watch, wire,
+    wire,
 };
 
 use evidence::evidence;
-use looking::look_for_changes;
+use looking::{look_for_changes, said_by_watch};
 use planning::{limits_in_force, make_plan, substitute};
 
 /// Sandboxes of this host's own kernel, for root and for ordinary users.
@@ -370,17 +370,7 @@ impl Backend for NativeBackend {
             return self.watched_disk(id, run).await;
         }
         let watch = self.held().get(&id).and_then(|held| held.made.as_ref()?.watch.as_ref()?.try_clone().ok());
-        let watch = watch.and_then(|watch| sys::register(watch).ok());
-        let mut said = vec![0; watch::LONGEST_WORD];
-        if let Some(watch) = watch
-            && watch.readable().await.is_ok()
-            // The end of the watch makes its pipe readable too, but empty.
-            && let Ok(length) = rustix::io::read(watch.get_ref(), &mut said[..])
-            && let Ok(outgrown) = serde_json::from_slice(&said[..length])
-        {
-            return outgrown;
-        }
-        std::future::pending().await
+        said_by_watch(watch).await
     }
 
     async fn list(&self) -> Result<Vec<Found>> {
