@@ -91,9 +91,10 @@ impl Suites {
         println!("{:<28} {passed:>7} {failed:>7} {skipped:>8} {seconds:>9.1}", "all");
         let reasons = self.done.iter().flat_map(|suite| suite.counts.reasons.iter());
         let mut skips: BTreeMap<&str, u64> = BTreeMap::new();
-        reasons.for_each(|reason| *skips.entry(reason).or_default() += 1);
+        // Each was named where it was skipped; here is why.
+        reasons.for_each(|reason| *skips.entry(reason.rsplit(": ").next().unwrap_or(reason)).or_default() += 1);
         for (reason, times) in skips {
-            println!("    skipped {times} x: {reason}");
+            println!("    skipped {times}: {reason}");
         }
         let broken: Vec<&str> = self.done.iter().filter(|s| s.error.is_some()).map(|s| s.name.as_str()).collect();
         if broken.is_empty() {
