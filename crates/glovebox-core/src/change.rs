@@ -147,6 +147,11 @@ pub trait ContentKeeper: Send + Sync {
     /// Reads a content to its end and keeps it, or says why not.
     fn keep(&self, content: &mut dyn Read) -> Result<KeptContent, NotKept>;
 
+    /// Why a file is not to be kept, where that was found before and it has not changed since.
+    fn refuses(&self, _stamp: &FileStamp) -> Option<NotKept> {
+        None
+    }
+
     /// What was kept of a file before, where it has not changed since. It need not be read then.
     fn known(&self, _stamp: &FileStamp) -> Option<KeptContent> {
         None

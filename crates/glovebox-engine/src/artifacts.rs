@@ -110,7 +110,7 @@ pub(crate) async fn collect_all(
         let most = MOST_FILES.saturating_sub((kept.artifacts.len() + kept.denials.len()) as u64);
         let query = Query { root: WORKSPACE_DIR, globs, most, most_bytes: most_bytes.saturating_sub(bytes) };
         collect(channel, query, folder, secrets, kept).await?;
-        if names.is_empty() {
+        if names.is_empty() || most == 0 {
             return Ok(());
         }
         globs = Vec::new();

@@ -169,6 +169,7 @@ impl Sandbox {
             asked,
             started,
             started_at,
+            asked_at: started_at,
             deadline,
             input: None,
             compiled: None,

@@ -31,6 +31,8 @@ pub(crate) struct Begun {
     pub(crate) given: Vec<GivenFile>,
     pub(crate) started: Instant,
     pub(crate) started_at: Timestamp,
+    /// Before it was asked for: what changed earlier is none of its doing.
+    pub(crate) asked_at: Timestamp,
 }
 
 /// How a run is known to the guest.
@@ -80,12 +82,13 @@ async fn try_begin(
         return Err(Error::new(ErrorCode::InvalidValue, "arguments and environment are longer than 512 KiB together")
             .hint("pass large input as a file or on standard input"));
     }
+    let asked_at = Timestamp::now();
     let message = Frame::message(FrameKind::Start, &start);
     start.env.zeroize();
     let starting = start_command(channel, message.clone(), &request.command);
     if known.note.is_none() {
         // A fresh sandbox may still be in the making, and its guest has met nobody hostile yet.
-        return Ok(Begun { given, ..starting.await? });
+        return Ok(Begun { given, asked_at, ..starting.await? });
     }
     let begun = match in_time(starting).await {
         Err(error) if error.code == ErrorCode::SandboxLost => {
@@ -93,7 +96,7 @@ async fn try_begin(
         }
         other => other,
     };
-    Ok(Begun { given, ..begun? })
+    Ok(Begun { given, asked_at, ..begun? })
 }
 
 /// Starts a command whose start was cut short, perhaps after it was heard. The guest ends a run whose start it could not
@@ -101,7 +104,8 @@ async fn try_begin(
 async fn start_again(channel: &Channel, run: RunId, message: Bytes, command: &Command) -> Result<Begun> {
     match in_time(line::attach(channel, run, [0, 0], Role::Owner)).await {
         Ok(Opened { sending, receiving, .. }) => {
-            Ok(Begun { sending, receiving, given: Vec::new(), started: Instant::now(), started_at: Timestamp::now() })
+            let (started, now) = (Instant::now(), Timestamp::now());
+            Ok(Begun { sending, receiving, given: Vec::new(), started, started_at: now, asked_at: now })
         }
         Err(error) if error.code == ErrorCode::RunNotFound => in_time(start_command(channel, message, command)).await,
         Err(error) => Err(error),
@@ -120,7 +124,7 @@ async fn start_command(channel: &Channel, message: Bytes, command: &Command) -> 
             // Whatever the guest says, it was not before it was asked.
             let took = Duration::from_nanos(took_ns).min(now.duration_since(asked));
             let (started, started_at) = (now - took, Timestamp::now() - took);
-            Ok(Begun { sending, receiving, given: Vec::new(), started, started_at })
+            Ok(Begun { sending, receiving, given: Vec::new(), started, started_at, asked_at: started_at })
         }
         Some(frame) if frame.kind == FrameKind::StartFailed => {
             let failed: StartFailed = read(&frame)?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use glovebox_core::{ChangeRecord, Denial, Error, ErrorCode, Result, Warning, WorkspaceLook};
+use glovebox_core::{ChangeRecord, Denial, Error, ErrorCode, Result, Secret, Warning, WorkspaceLook};
 
 use jiff::Timestamp;
 
@@ -71,15 +71,16 @@ impl Driver {
             collected.changes = look.changes;
             return Ok(if any { Outputs::All } else { Outputs::None });
         };
-        let started_at = self.started_at;
-        if run_changes::nothing_since(&look, started_at) {
+        let asked_at = self.asked_at;
+        if run_changes::nothing_since(&look, asked_at) {
             collected.changes.truncated = look.changes.truncated;
             return Ok(Outputs::None);
         }
         let all = look.seen.iter().filter(|entry| is_output(&entry.path) && entry.state.is_some()).count();
         // There may be much to compare, which must not hold up other runs.
-        let told =
-            tokio::task::spawn_blocking(move || run_changes::of_run(&memory, look, started_at, Timestamp::now())).await;
+        let secrets: Vec<Secret> = self.asked.secrets().into_iter().cloned().collect();
+        let tell = move || run_changes::of_run(&memory, look, (asked_at, Timestamp::now()), &secrets);
+        let told = tokio::task::spawn_blocking(tell).await;
         let RunChanges { record, written } =
             told.map_err(|error| Error::new(ErrorCode::Internal, "the changes cannot be told apart").because(error))?;
         collected.changes = record;

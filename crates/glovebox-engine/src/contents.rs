@@ -1,13 +1,18 @@
 //! The contents of changed files on their way into the ledger.
 
-use std::io::{self, Read};
+use std::{
+    collections::HashSet,
+    io::{self, Read},
+    path::PathBuf,
+    sync::OnceLock,
+};
 
 use glovebox_core::{
     ChangeRecord, ContentKeeper, FileKind, FileStamp, FileState, KeptContent, NotKept, Obstacle, Secret, SecretScan,
 };
 use glovebox_ledger::{Blob, Blobs, KeptContent as Content, KeptFile};
 
-use crate::known_contents::KnownContents;
+use crate::{known_contents::KnownContents, run_changes};
 
 /// The name of the record of changes among the files of a run.
 pub const CHANGE_RECORD: &str = "changes/record.json";
@@ -18,9 +23,40 @@ pub(crate) struct BlobKeeper {
     pub(crate) secrets: Vec<Secret>,
     /// What earlier runs of the same sandbox kept. A run with secrets reads all: they may be in what was kept before.
     pub(crate) known: Option<KnownContents>,
+    /// The files in which earlier runs of the same sandbox met their secrets, once somebody asks.
+    pub(crate) refused: SecretFiles,
+}
+
+/// Files in which earlier runs of a sandbox met their secrets, by where that was noted.
+#[derive(Default)]
+pub(crate) struct SecretFiles {
+    noted_in: Option<PathBuf>,
+    files: OnceLock<HashSet<FileStamp>>,
+}
+
+impl SecretFiles {
+    /// Those that are noted in a file, which is read when somebody asks.
+    pub(crate) fn noted_in(path: PathBuf) -> Self {
+        SecretFiles { noted_in: Some(path), files: OnceLock::new() }
+    }
+
+    fn hold(&self, stamp: &FileStamp) -> bool {
+        let read = || self.noted_in.as_deref().map(run_changes::secret_files_in).unwrap_or_default();
+        self.files.get_or_init(read).contains(stamp)
+    }
+}
+
+impl From<HashSet<FileStamp>> for SecretFiles {
+    fn from(files: HashSet<FileStamp>) -> Self {
+        SecretFiles { noted_in: None, files: files.into() }
+    }
 }
 
 impl ContentKeeper for BlobKeeper {
+    fn refuses(&self, stamp: &FileStamp) -> Option<NotKept> {
+        self.refused.hold(stamp).then_some(NotKept::Secret)
+    }
+
     fn known(&self, stamp: &FileStamp) -> Option<KeptContent> {
         let kept = self.known.as_ref()?.get(stamp)?;
         kept.sha256.parse().is_ok_and(|sha256| self.blobs.contains(&sha256)).then_some(kept)
@@ -122,7 +158,12 @@ mod tests {
         }
         let folder = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(folder.path()).unwrap();
-        let keeper = BlobKeeper { blobs, secrets: vec![Secret::new("hunter2"), Secret::new("x7")], known: None };
+        let keeper = BlobKeeper {
+            blobs,
+            secrets: vec![Secret::new("hunter2"), Secret::new("x7")],
+            known: None,
+            refused: SecretFiles::default(),
+        };
         assert_eq!(keeper.keep(&mut OneByOne(b"my hunter2 here")), Err(NotKept::Secret));
         assert_eq!(keeper.keep(&mut &b"x7"[..]), Err(NotKept::Secret));
         assert!(folder.path().read_dir().unwrap().next().is_none(), "something was stored");

@@ -9,9 +9,10 @@ use glovebox_core::{
 use glovebox_ledger::{KeptContent, KeptFile, Ledger, Recording};
 
 use crate::{
-    contents::{self, BlobKeeper},
+    contents::{self, BlobKeeper, SecretFiles},
     known_contents::KnownContents,
     place::Place,
+    run_changes::Memory,
 };
 
 /// How long a sandbox lasts.
@@ -73,7 +74,8 @@ impl Entry {
         secrets: &[&Secret],
         known: Option<PathBuf>,
     ) -> Result<WorkspaceLook> {
-        let keeper = self.keeper(secrets, known);
+        let refused = place.memory.as_deref().map(Memory::secret_files).unwrap_or_default();
+        let keeper = self.keeper(secrets, known, refused);
         let look_for = if place.memory.is_some() { LookFor::Everything } else { LookFor::Changes };
         let as_keeper = keeper.clone().map(|keeper| keeper as Arc<dyn ContentKeeper>);
         let look = place.backend.changes(place.id, look_for, given, as_keeper).await?;
@@ -85,12 +87,12 @@ impl Entry {
         Ok(look)
     }
 
-    fn keeper(&self, secrets: &[&Secret], known: Option<PathBuf>) -> Option<Arc<BlobKeeper>> {
+    fn keeper(&self, secrets: &[&Secret], known: Option<PathBuf>, refused: SecretFiles) -> Option<Arc<BlobKeeper>> {
         let secrets: Vec<Secret> = secrets.iter().copied().cloned().collect();
         let known = known.filter(|_| secrets.is_empty()).map(KnownContents::at);
         // Without a folder for blobs the run cannot be recorded either, and the result says so.
         let blobs = self.ledger.as_ref()?.blobs().ok()?;
-        Some(Arc::new(BlobKeeper { blobs, secrets, known }))
+        Some(Arc::new(BlobKeeper { blobs, secrets, known, refused }))
     }
 
     /// Writes the finished run. That it could not be written changes nothing but what the result says of it.

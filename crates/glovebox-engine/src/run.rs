@@ -146,6 +146,7 @@ pub(crate) fn follow(engine: Engine, place: Place, beginning: Beginning, lifetim
         deadline,
         started: begun.started,
         started_at: begun.started_at,
+        asked_at: begun.asked_at,
         command: Following::new(step, entry.run, deadline, first.as_ref().unwrap_or(&request), &place),
         compiled: None,
         kills_before: 0,
@@ -221,6 +222,8 @@ pub(crate) struct Driver {
     pub(crate) asked: Asked,
     pub(crate) started: Instant,
     pub(crate) started_at: Timestamp,
+    /// Before the first command was asked for.
+    pub(crate) asked_at: Timestamp,
     /// When the time of all steps together is over.
     pub(crate) deadline: Instant,
     /// What the program reads, until it runs.

@@ -17,14 +17,17 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use glovebox_core::{Change, ChangeRecord, FileKind, FileState, SeenEntry, WorkspaceLook};
+use glovebox_core::{Change, ChangeRecord, FileKind, FileStamp, FileState, NotKept, Secret, SeenEntry, WorkspaceLook};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::known_contents::{SETTLED, write_whole};
+use crate::{
+    contents::SecretFiles,
+    known_contents::{SETTLED, write_whole},
+};
 
 /// The kernel's clock for files goes by ticks, of which the slowest kernel has a hundred in a second.
-const TICKS: SignedDuration = SignedDuration::from_millis(20);
+const TICKS: SignedDuration = SignedDuration::from_millis(10);
 /// More than the largest look takes.
 const LONGEST: u64 = 256 << 20;
 
@@ -36,6 +39,9 @@ pub(crate) struct LastLook {
     /// It is not all that was there.
     truncated: bool,
     seen: Vec<SeenEntry>,
+    /// What was met whose name, or the place it leads to, holds a secret of the run that met it first. It is not among the seen.
+    #[serde(default)]
+    unnamed: HashSet<FileStamp>,
 }
 
 /// Where the last look of one sandbox is remembered.
@@ -52,6 +58,14 @@ impl Memory {
         match self {
             Memory::File(path) => read(path).unwrap_or_default(),
             Memory::Process(last) => last.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+
+    /// The files that runs with secrets met and did not keep for their sake.
+    pub(crate) fn secret_files(&self) -> SecretFiles {
+        match self {
+            Memory::File(path) => SecretFiles::noted_in(path.clone()),
+            Memory::Process(_) => secret_files(&self.recall()).into(),
         }
     }
 
@@ -85,12 +99,41 @@ pub(crate) fn nothing_since(look: &WorkspaceLook, started_at: Timestamp) -> bool
 }
 
 /// Tells what a run changed by what there is now that it is over, and remembers that for the next one.
-pub(crate) fn of_run(memory: &Memory, look: WorkspaceLook, started_at: Timestamp, now: Timestamp) -> RunChanges {
+/// Names that hold a secret of the run are not written down.
+pub(crate) fn of_run(
+    memory: &Memory,
+    mut look: WorkspaceLook,
+    (started_at, now): (Timestamp, Timestamp),
+    secrets: &[Secret],
+) -> RunChanges {
     let at_ns = now.as_nanosecond();
     let last = memory.recall();
     let changes = compare(&last, &look, since(started_at), started_at.as_nanosecond());
-    memory.remember(LastLook { at_ns, truncated: look.changes.truncated, seen: look.seen });
+    let names_secret = |text: &str| secrets.iter().any(|secret| secret.is_in(text.as_bytes()));
+    let mut unnamed = HashSet::new();
+    look.seen.retain(|entry| {
+        let kind = entry.state.as_ref().map(|state| &state.kind);
+        let is_secret = names_secret(&entry.path)
+            || matches!(kind, Some(FileKind::Symlink { target }) if names_secret(target))
+            || entry.stamp.is_some_and(|stamp| last.unnamed.contains(&stamp));
+        unnamed.extend(entry.stamp.filter(|_| is_secret));
+        !is_secret
+    });
+    memory.remember(LastLook { at_ns, truncated: look.changes.truncated, seen: look.seen, unnamed });
     changes
+}
+
+/// The files of which a look noted that they hold a secret.
+pub(crate) fn secret_files_in(path: &Path) -> HashSet<FileStamp> {
+    read(path).as_ref().map(secret_files).unwrap_or_default()
+}
+
+fn secret_files(look: &LastLook) -> HashSet<FileStamp> {
+    let is_secret = |entry: &SeenEntry| {
+        let kind = entry.state.as_ref().map(|state| &state.kind);
+        matches!(kind, Some(FileKind::File { not_kept: Some(NotKept::Secret), .. }))
+    };
+    look.seen.iter().filter(|entry| is_secret(entry)).filter_map(|entry| entry.stamp).collect()
 }
 
 fn since(started_at: Timestamp) -> i128 {
@@ -208,7 +251,6 @@ fn folders_above(path: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use glovebox_core::FileStamp;
 
     const SECOND: i128 = 1_000_000_000;
 
@@ -247,7 +289,7 @@ mod tests {
         if nothing_since(&look, started) {
             return Default::default();
         }
-        let names = of_run(memory, look, started, now).record.names();
+        let names = of_run(memory, look, (started, now), &[]).record.names();
         [names.added, names.modified, names.deleted]
     }
 
@@ -286,7 +328,7 @@ mod tests {
     #[test]
     fn a_run_tells_what_changed_while_it_was_at_work_although_another_one_ended_meanwhile() {
         let memory =
-            Memory::Process(Mutex::new(LastLook { at_ns: 15 * SECOND, truncated: false, seen: vec![root(12)] }));
+            Memory::Process(Mutex::new(LastLook { at_ns: 15 * SECOND, seen: vec![root(12)], ..LastLook::default() }));
         let a = entry("agent_workspace/a", Some("1"), 2, 12);
         assert_eq!(told(&memory, vec![root(12), a.clone()], 11), of(["a", "", ""]));
         // The other one ends, and is the last that looked.
@@ -298,7 +340,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let memory = Memory::File(folder.path().join("seen"));
         let seen = vec![root(10), entry("agent_workspace/a", Some("1"), 2, 10)];
-        memory.remember(LastLook { at_ns: 5, truncated: true, seen: seen.clone() });
+        memory.remember(LastLook { at_ns: 5, truncated: true, seen: seen.clone(), ..LastLook::default() });
         let last = memory.recall();
         assert_eq!((last.at_ns, last.truncated, last.seen), (5, true, seen));
         fs::write(folder.path().join("seen"), "half a").unwrap();

@@ -226,7 +226,7 @@ async fn park(guest: &Guest, leaf: Leaf, doors: Vec<OwnedFd>) -> io::Result<Spar
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     rustix::io::ioctl_fionbio(&ours, true)?;
     let socket = sys::register(ours)?;
-    let zygote = guest.zygote.lock().await;
+    let zygote = guest.zygote().await?;
     guest.reaper.starting();
     let asked = async {
         let fds: Vec<_> = [&theirs].into_iter().chain(&doors).map(AsFd::as_fd).collect();

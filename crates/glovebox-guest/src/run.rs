@@ -191,7 +191,7 @@ async fn start(
     request: &StartRun,
     stdio: &[OwnedFd; 3],
 ) -> io::Result<Result<(i32, oneshot::Receiver<Exited>), StartFailed>> {
-    let zygote = guest.zygote.lock().await;
+    let zygote = guest.zygote().await?;
     guest.reaper.starting();
     let asked = async {
         let fds = [stdio[0].as_fd(), stdio[1].as_fd(), stdio[2].as_fd()];

@@ -315,10 +315,12 @@ async fn end_in_one_step(guest: &Guest) -> io::Result<()> {
     if guest.ground.members != Members::Visible {
         return Ok(());
     }
-    let zygote = guest.zygote.lock().await;
+    let zygote = guest.zygote().await?;
     zygote.async_io(Interest::WRITABLE, |socket| zygote::ask_to_end(socket.as_fd())).await?;
-    zygote.async_io(Interest::READABLE, |socket| zygote::answer(socket.as_fd())).await?.ok();
-    Ok(())
+    // Whoever waits here may be dropped; the next one to ask takes the answer then.
+    guest.zygote_owes.set(true);
+    drop(zygote);
+    guest.zygote().await.map(drop)
 }
 
 /// Notes that all commands are frozen, or go on.

@@ -4,7 +4,12 @@
 //! sandbox is born with a listening socket: any host process connects, asks, and goes away, and nothing ends with it.
 //! Every connection and every request is a task; what they share is the [`Guest`].
 
-use std::{cell::Cell, io, os::fd::OwnedFd, rc::Rc};
+use std::{
+    cell::Cell,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    rc::Rc,
+};
 
 use bytes::Bytes;
 use glovebox_proto::{bound, path};
@@ -14,10 +19,10 @@ use h2::{
 };
 use http::{Request, Response, StatusCode};
 use tokio::{
-    io::unix::AsyncFd,
+    io::{Interest, unix::AsyncFd},
     net::{UnixListener, UnixStream},
     runtime::Runtime,
-    sync::{Mutex, Notify, watch},
+    sync::{Mutex, MutexGuard, Notify, watch},
     task::LocalSet,
 };
 
@@ -27,7 +32,7 @@ use crate::{
     reaper::Reaper,
     run,
     runs::{self, Runs},
-    sys,
+    sys, zygote,
 };
 
 /// What the guest needs from those who made the sandbox.
@@ -57,7 +62,9 @@ pub enum GuestChannel {
 /// What all requests share.
 pub(crate) struct Guest {
     pub(crate) reaper: Reaper,
-    pub(crate) zygote: Mutex<AsyncFd<OwnedFd>>,
+    zygote: Mutex<AsyncFd<OwnedFd>>,
+    /// Whether the zygote was asked by somebody who no longer waits for its answer.
+    pub(crate) zygote_owes: Cell<bool>,
     pub(crate) zygote_pid: i32,
     /// Whether its sandbox outlives those who use it.
     pub(crate) stays: bool,
@@ -74,6 +81,16 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
+    /// The zygote, once it has answered all that it was asked.
+    pub(crate) async fn zygote(&self) -> io::Result<MutexGuard<'_, AsyncFd<OwnedFd>>> {
+        let zygote = self.zygote.lock().await;
+        if self.zygote_owes.get() {
+            zygote.async_io(Interest::READABLE, |socket| zygote::answer(socket.as_fd())).await?.ok();
+            self.zygote_owes.set(false);
+        }
+        Ok(zygote)
+    }
+
     /// Whether there is but one run, and nothing that tells its processes from those of others.
     pub(crate) fn is_alone(&self) -> bool {
         self.runs.count() <= 1 && !self.leaves.are_there()
@@ -114,6 +131,7 @@ async fn serve<W>(
     let guest = Rc::new(Guest {
         reaper: Reaper::default(),
         zygote: Mutex::new(sys::register(sockets.zygote)?),
+        zygote_owes: Cell::new(false),
         zygote_pid: sockets.zygote_pid,
         stays: matches!(sockets.channel, GuestChannel::Listening(_)),
         ground: sockets.ground,

@@ -207,10 +207,16 @@ impl Walk<'_> {
 
     /// Something that is there and no change: a folder on the way, a file that was written and is as before.
     fn see(&mut self, path: &str, entry: Entry<'_>) {
-        if self.look_for == LookFor::Everything && self.left > 0 {
-            let state = self.contents.state(entry);
-            self.remember(path, Some(state), Some(stamp(entry.stat)));
+        if self.look_for == LookFor::Changes || self.left == 0 {
+            return;
         }
+        if path.len() > self.path_bytes || self.stop.load(Ordering::Relaxed) {
+            self.left = 0;
+            return;
+        }
+        self.path_bytes -= path.len();
+        let state = self.contents.state(entry);
+        self.remember(path, Some(state), Some(stamp(entry.stat)));
     }
 
     fn see_root(&mut self, path: &str, folder: &OwnedFd) {
@@ -220,9 +226,13 @@ impl Walk<'_> {
     }
 
     fn remember(&mut self, path: &str, state: Option<FileState>, stamp: Option<FileStamp>) {
+        if self.look_for == LookFor::Changes {
+            return;
+        }
         // Folders on the way count towards no bound of the changes, so there is one here.
-        if self.look_for == LookFor::Everything && self.seen.len() < 2 * MOST {
-            self.seen.push(SeenEntry { path: path.to_owned(), state, stamp });
+        match self.seen.len() < 2 * MOST {
+            true => self.seen.push(SeenEntry { path: path.to_owned(), state, stamp }),
+            false => self.left = 0,
         }
     }
 

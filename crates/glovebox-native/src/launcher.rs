@@ -356,7 +356,9 @@ impl Launcher {
         let Some(live) = self.sandboxes.get_mut(&number) else { return };
         let Some(pending) = live.pending.take() else { return };
         let _ = epoll::delete(&self.events, &pending.reporting.report);
-        let report = match pending.reporting.hear() {
+        let report = pending.reporting.hear();
+        drop(pending._range);
+        let report = match report {
             Ok(Some(GuestReport::Ready(report))) => report,
             Ok(Some(GuestReport::Failed(failure))) => return self.give_up(number, failure, pending.reply),
             Ok(None) | Err(_) => {
@@ -466,6 +468,7 @@ impl Launcher {
         }
         for live in std::mem::take(&mut self.sandboxes).into_values() {
             sys::wait_for(&live.process);
+            drop(live.pending);
             let is_empty = live.groups.remove_when_empty();
             self.give_back(live.range, is_empty);
             if let Some(kept) = live.living {

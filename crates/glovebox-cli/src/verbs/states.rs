@@ -113,7 +113,9 @@ fn chosen(globals: &Globals, args: &DestroyArgs, flags: &Flags, engine: &Engine)
     if found.is_empty() && !globals.json {
         report::say(if labels.is_empty() { "there is no sandbox" } else { "no sandbox has these labels" });
     }
-    if !found.is_empty() && !args.yes && !globals.json && terminal::is_here() && !agrees(&found)? {
+    // A program that reads the document cannot answer; a file or variable that asks for documents does not agree to this.
+    let is_asked = !args.yes && flags.origin("json") != Origin::Flag && terminal::is_here();
+    if !found.is_empty() && is_asked && !agrees(&found)? {
         report::say("nothing was destroyed");
         return Ok(Vec::new());
     }

@@ -192,6 +192,14 @@ fn to_destroy_all_sandboxes_is_asked_about_at_a_terminal() {
         assert_eq!(screen.child.wait().unwrap().code(), Some(0));
     }
     assert_eq!(bench.call(["list", "--ids"]).text().lines().count(), 2);
+    // A file that came with a project asks for documents; it does not agree in the user's place.
+    let file = bench.write("glovebox.toml", "json = true");
+    let mut screen = Screen::new(&bench, &["destroy", "--all"]);
+    screen.expect(&question);
+    screen.type_in("n\n");
+    assert_eq!(screen.child.wait().unwrap().code(), Some(0));
+    std::fs::remove_file(file).unwrap();
+    assert_eq!(bench.call(["list", "--ids"]).text().lines().count(), 2);
     let mut screen = Screen::new(&bench, &["destroy", "--all"]);
     screen.expect(&question);
     screen.type_in("y\n");

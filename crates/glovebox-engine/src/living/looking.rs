@@ -4,7 +4,11 @@ use std::{path::PathBuf, sync::Arc};
 
 use glovebox_core::{ChangeRecord, ContentKeeper, Error, ErrorCode, Result, SandboxId, SandboxName, WorkspaceMode};
 
-use crate::{Engine, contents::BlobKeeper, known_contents::KnownContents};
+use crate::{
+    Engine,
+    contents::{BlobKeeper, SecretFiles},
+    known_contents::KnownContents,
+};
 
 /// What a living sandbox changed since it was made.
 #[derive(Clone, Debug)]
@@ -32,7 +36,8 @@ impl Engine {
         let known = KnownContents::at(self.registry().contents(id));
         let keeper = match self.ledger() {
             Some(ledger) => {
-                Some(Arc::new(BlobKeeper { blobs: ledger.blobs()?, secrets: Vec::new(), known: Some(known) }))
+                let refused = SecretFiles::noted_in(self.registry().seen(id));
+                Some(Arc::new(BlobKeeper { blobs: ledger.blobs()?, secrets: Vec::new(), known: Some(known), refused }))
             }
             None => None,
         };

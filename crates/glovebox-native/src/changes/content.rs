@@ -62,6 +62,9 @@ impl<'a> Contents<'a> {
             return Err(NotKept::TooLarge);
         }
         let stamp = stamp(entry.stat);
+        if let Some(reason) = keeper.refuses(&stamp) {
+            return Err(reason);
+        }
         if let Some(known) = keeper.known(&stamp) {
             return Ok(known);
         }

@@ -7,7 +7,10 @@ use std::{
 
 use glovebox_core::SandboxId;
 use glovebox_guest::GuestChannel;
-use rustix::process::Pid;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::Pid,
+};
 
 use super::{Launcher, handing::hand_over, live::Live};
 use crate::{
@@ -33,10 +36,15 @@ pub(super) struct Reporting {
 }
 
 impl Reporting {
-    /// Waits for the first word of a guest that is known to have spoken or to have ended.
+    /// The first word of a guest that is known to have spoken or to have ended; none if it ended without one. Children that do chores
+    /// may have its end of the connection too, so that an end of the stream is not waited for.
     pub(super) fn hear(self) -> io::Result<Option<GuestReport>> {
         let Reporting { report, _guest_ends: ends } = self;
         drop(ends);
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if poll(&mut [PollFd::new(&report, PollFlags::IN)], Some(&now))? == 0 {
+            return Ok(None);
+        }
         Ok(wire::receive::<GuestReport>(&report)?.map(|(report, _)| report))
     }
 }
@@ -147,12 +155,18 @@ impl Launcher {
             return sys::fork_charged_to(ids.account(), of_guest());
         }
         self.networks.enter()?;
-        let forked = sys::fork_charged_to(ids.account(), of_guest());
-        match forked {
-            Ok(Forked::Child) => {}
-            _ => self.networks.leave()?,
+        match sys::fork_charged_to(ids.account(), of_guest()) {
+            Ok(Forked::Child) => Ok(Forked::Child),
+            Ok(Forked::Parent { pid, pidfd }) => {
+                let guard = KillOnDrop::new(pidfd);
+                self.networks.leave()?;
+                Ok(Forked::Parent { pid, pidfd: guard.keep() })
+            }
+            Err(error) => {
+                self.networks.leave()?;
+                Err(error)
+            }
         }
-        forked
     }
 
     /// All trees that the guest attaches, the root and the store first; whether their owners could be shifted; and the

@@ -55,10 +55,18 @@ pub(crate) fn fork_charged_to(user: u32, flags: u64) -> io::Result<Forked> {
     // Another user has none of them in force, and a host may want to see them before it makes a namespace.
     let forked =
         rustix::thread::set_capabilities(None, capabilities).map_err(io::Error::from).and_then(|()| fork_with(flags));
-    if !matches!(forked, Ok(Forked::Child)) {
-        set_user_ids(0, 0, 0)?;
+    match forked {
+        Ok(Forked::Child) => Ok(Forked::Child),
+        Ok(Forked::Parent { pid, pidfd }) => {
+            let guard = KillOnDrop::new(pidfd);
+            set_user_ids(0, 0, 0)?;
+            Ok(Forked::Parent { pid, pidfd: guard.keep() })
+        }
+        Err(error) => {
+            set_user_ids(0, 0, 0)?;
+            Err(error)
+        }
     }
-    forked
 }
 
 fn set_user_ids(real: u32, effective: u32, saved: u32) -> io::Result<()> {

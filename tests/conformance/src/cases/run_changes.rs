@@ -2,8 +2,9 @@
 
 use std::fs;
 
-use glovebox_core::{InsidePath, Outcome, Workspace, WorkspaceMode};
+use glovebox_core::{EnvName, FileKind, InsidePath, NotKept, Outcome, Secret, Workspace, WorkspaceMode};
 use glovebox_engine::{FileContent, InputFile, NewSandbox, Recursion};
+use glovebox_ledger::Ledger;
 
 use super::living::{create, destroy, request, run};
 use crate::{
@@ -22,6 +23,7 @@ cases!["run_changes":
     a_reset_sandbox_has_nothing_that_could_be_deleted needs(living),
     runs_at_the_same_time_tell_what_changed_while_they_were_at_work needs(living),
     all_changes_of_a_sandbox_are_told_in_every_state needs(living),
+    what_a_run_with_a_secret_wrote_is_not_kept_by_a_later_look needs(living),
     a_sandbox_of_one_process_tells_its_runs_apart_too,
     a_sandbox_whose_workspace_was_moved_goes_on needs(living),
 ];
@@ -149,6 +151,31 @@ async fn runs_at_the_same_time_tell_what_changed_while_they_were_at_work(w: Worl
     let id = sandbox.id();
     drop(sandbox);
     destroy(&w, id).await;
+}
+
+async fn what_a_run_with_a_secret_wrote_is_not_kept_by_a_later_look(w: World) {
+    let folder = w.folder("recorded");
+    let engine = w.engine().clone().with_data_dir(&folder).with_ledger(Ledger::below(&folder));
+    let sandbox = engine.create_living(NewSandbox::default()).await.unwrap_or_else(|error| panic!("{error}"));
+    let mut asked = request("echo key=$TOKEN > .env; ln -s $TOKEN link; echo plain > other");
+    asked.command.secrets.insert(EnvName::parse("TOKEN").expect("a name"), Secret::new("hunter2-hunter2"));
+    Finished(sandbox.run(asked).await.expect("a result")).expect_exit(0);
+    let id = sandbox.id().to_string();
+    let kept = async |path: &str| {
+        let changes = engine.sandbox_changes(&id).await.expect("the changes are told").record.changes;
+        let change = changes.into_iter().find(|change| change.path.ends_with(path)).expect("it is a change");
+        match change.after.expect("it is there").kind {
+            FileKind::File { not_kept, sha256, .. } => (not_kept, sha256.is_some()),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((kept(".env").await, kept("other").await), ((Some(NotKept::Secret), false), (None, true)));
+    // Nor by a run that does not know the secret.
+    Finished(sandbox.run(request("echo more > third")).await.expect("a result")).expect_exit(0);
+    assert_eq!(kept(".env").await, (Some(NotKept::Secret), false));
+    let noted = fs::read_to_string(folder.join("sandboxes").join(&id).join("seen")).expect("a look is remembered");
+    assert!(!noted.contains("hunter2") && noted.contains("third"), "{noted}");
+    sandbox.destroy().await.expect("it can be destroyed");
 }
 
 async fn all_changes_of_a_sandbox_are_told_in_every_state(w: World) {

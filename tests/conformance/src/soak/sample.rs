@@ -24,8 +24,8 @@ pub(super) struct Sample {
 pub(super) struct Samples(pub(super) BTreeMap<&'static str, Sample>);
 
 impl Samples {
-    /// Looks at each process a few times and takes the least: a helper that has just answered is still busy closing
-    /// what it answered on.
+    /// Looks at each process a few times, and takes the least memory and the last number of descriptors: a helper that has just
+    /// answered is still busy closing what it answered on, and then makes ahead what the next one will need.
     pub(super) async fn take(processes: &[(&'static str, i32)]) -> Self {
         let mut least: BTreeMap<&'static str, Sample> = BTreeMap::new();
         for _ in 0..LOOKS {
@@ -33,7 +33,7 @@ impl Samples {
                 let now = Sample::take(*pid);
                 let sample = least.entry(name).or_insert(now);
                 sample.memory = sample.memory.min(now.memory);
-                sample.descriptors = sample.descriptors.min(now.descriptors);
+                sample.descriptors = now.descriptors;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
