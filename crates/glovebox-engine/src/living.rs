@@ -12,6 +12,7 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use glovebox_core::{
@@ -63,6 +64,9 @@ pub struct Paused {
     /// Bytes of memory that were given back, if that was known soon.
     pub reclaimed_bytes: Option<u64>,
 }
+
+/// How many milliseconds a keeper is waited for that tidies up behind a guest.
+const TIDYING: u32 = 500;
 
 impl Engine {
     /// Makes a sandbox that stays when this process is gone, until it is destroyed or its lifetime is over.
@@ -358,14 +362,20 @@ impl Engine {
     }
 
     async fn end_guest(&self, id: SandboxId, spec: &SandboxSpec) -> Result<()> {
-        if self.backend().state(id).await? == SandboxState::Stopped {
-            return Ok(());
-        }
-        match self.backend().open(id, spec).await {
-            Ok(_) => self.backend().destroy(id).await,
-            // It ended by itself in between.
-            Err(error) if error.code == ErrorCode::WrongState => Ok(()),
-            Err(error) => Err(error),
+        let mut tries = 0;
+        loop {
+            if self.backend().state(id).await? == SandboxState::Stopped {
+                return Ok(());
+            }
+            match self.backend().open(id, spec).await {
+                Ok(_) => return self.backend().destroy(id).await,
+                // It ended by itself in between.
+                Err(error) if error.code == ErrorCode::WrongState => return Ok(()),
+                // It has just ended, and its keeper is about to tidy up behind it.
+                Err(error) if error.code == ErrorCode::SandboxLost && tries < TIDYING => tries += 1,
+                Err(error) => return Err(error),
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 

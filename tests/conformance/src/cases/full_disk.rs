@@ -68,9 +68,17 @@ impl Drop for SmallDisk {
     }
 }
 
+/// What is below a folder, but for the folder of names.
 fn sandboxes_below(data: &Path) -> Vec<String> {
     let entries = fs::read_dir(data.join("sandboxes")).into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).filter(|name| name != "names").collect()
+    entries.filter(|entry| entry.file_name() != "names").flat_map(|entry| all_below(&entry.path())).collect()
+}
+
+/// A folder with all that is in it, for whoever has to find out why.
+fn all_below(path: &Path) -> Vec<String> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let below = entries.flat_map(|entry| all_below(&entry.path()));
+    [path.display().to_string()].into_iter().chain(below).collect()
 }
 
 async fn end(engine: &Engine, id: glovebox_core::SandboxId) {
