@@ -300,7 +300,7 @@ impl Launcher {
                 match launched {
                     Ok((mut live, reporting, watch)) => {
                         live.range = range;
-                        live.pending = Some(Pending { reporting, reply, watch, _range: None });
+                        live.pending = Some(Pending { reporting, reply, watch, range: None });
                         self.register(live);
                     }
                     Err(failure) => {
@@ -357,7 +357,7 @@ impl Launcher {
         let Some(pending) = live.pending.take() else { return };
         let _ = epoll::delete(&self.events, &pending.reporting.report);
         let report = pending.reporting.hear();
-        drop(pending._range);
+        drop(pending.range);
         let report = match report {
             Ok(Some(GuestReport::Ready(report))) => report,
             Ok(Some(GuestReport::Failed(failure))) => return self.give_up(number, failure, pending.reply),

@@ -1,6 +1,10 @@
 //! `glovebox stop|start|pause|resume|reset|destroy`: the states of sandboxes that stay.
 
-use std::io::{Write, stderr, stdin};
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    io::{Write, stderr, stdin},
+};
 
 use glovebox_core::{Error, ErrorCode, Label, Result, SandboxState};
 use glovebox_engine::{Engine, SandboxStatus};
@@ -100,7 +104,12 @@ pub(crate) fn destroy(
         true => chosen(globals, args, flags, &engine)?,
         false => args.ids.clone(),
     };
-    let destroy = async |id: &String| engine.destroy(id).await;
+    // What each name means is settled before anything goes: the beginning of an id may mean another sandbox afterwards.
+    let meant: RefCell<VecDeque<_>> = RefCell::new(ids.iter().map(|text| engine.id_of(text)).collect());
+    let destroy = async |_: &String| {
+        let id = meant.borrow_mut().pop_front().expect("each name means something or nothing")?;
+        engine.destroy(&id.to_string()).await
+    };
     runtime()?.block_on(each(globals, &ids, destroy)).report(globals, "destroyed")
 }
 

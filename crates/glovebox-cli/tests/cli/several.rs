@@ -63,6 +63,16 @@ fn destroy_goes_on_after_a_failure_and_tells_each() {
 }
 
 #[test]
+fn the_beginning_of_an_id_means_what_it_meant_before_anything_was_destroyed() {
+    let bench = Bench::new();
+    let (one, two) = (Living::new(&bench, &[]), Living::new(&bench, &[]));
+    let same = one.id.chars().zip(two.id.chars()).take_while(|(a, b)| a == b).count();
+    let called = bench.call(["destroy", &one.id, &two.id[..same]]);
+    assert!(called.code != 0 && called.stderr.contains("stands for several sandboxes"), "{called:?}");
+    bench.call(["list", "--ids"]).expect(0, &format!("{}\n", two.id));
+}
+
+#[test]
 fn all_sandboxes_are_destroyed_when_that_is_typed() {
     let bench = Bench::new();
     let none = bench.call(["destroy", "--all"]);

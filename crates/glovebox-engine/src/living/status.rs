@@ -68,6 +68,11 @@ impl Engine {
         Ok(all)
     }
 
+    /// Which living sandbox is meant by an id, the beginning of an id, or a name.
+    pub fn id_of(&self, text: &str) -> Result<SandboxId> {
+        self.registry().find(text)
+    }
+
     /// One living sandbox as it is now.
     pub async fn status(&self, text: &str) -> Result<SandboxStatus> {
         self.status_of(self.registry().find(text)?).await

@@ -172,7 +172,7 @@ impl Launcher {
             Ok((mut live, kept, reporting)) => {
                 live.living = Some(kept);
                 self.reserve = self.reserve.take().or_else(reserve);
-                live.pending = Some(Pending { reporting, reply, watch: None, _range: range });
+                live.pending = Some(Pending { reporting, reply, watch: None, range });
                 self.register(live);
             }
             Err(failure) => {

@@ -55,7 +55,7 @@ pub(super) struct Pending {
     pub(super) reply: OwnedFd,
     pub(super) watch: Option<OwnedFd>,
     /// The range of host ids of a living sandbox, until its guest holds it.
-    pub(super) _range: Option<Range>,
+    pub(super) range: Option<Range>,
 }
 
 impl Live {

@@ -32,14 +32,14 @@ pub(super) struct Reporting {
     pub(super) report: OwnedFd,
     /// What the guest was born with. Until it has taken its own descriptors they must stay where they are; its first word, or its
     /// end, says that they no longer need to.
-    _guest_ends: (OwnedFd, OwnedFd, GuestChannel, Option<OwnedFd>),
+    guest_ends: (OwnedFd, OwnedFd, GuestChannel, Option<OwnedFd>),
 }
 
 impl Reporting {
     /// The first word of a guest that is known to have spoken or to have ended; none if it ended without one. Children that do chores
     /// may have its end of the connection too, so that an end of the stream is not waited for.
     pub(super) fn hear(self) -> io::Result<Option<GuestReport>> {
-        let Reporting { report, _guest_ends: ends } = self;
+        let Reporting { report, guest_ends: ends } = self;
         drop(ends);
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         if poll(&mut [PollFd::new(&report, PollFlags::IN)], Some(&now))? == 0 {
@@ -106,7 +106,7 @@ impl Launcher {
         let pids = plan.pids + u64::from(has_leaves);
         let limits = GroupLimits::new(plan.group_memory(), plan.store_memory(), pids, plan.cpus);
         hand_over(&report, &door_sender, &trees, groups, &limits, has_leaves)?;
-        let reporting = Reporting { report, _guest_ends: (guest_report, doors, channel, leaves) };
+        let reporting = Reporting { report, guest_ends: (guest_report, doors, channel, leaves) };
         let live = Live {
             id,
             pid,
