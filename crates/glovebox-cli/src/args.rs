@@ -6,6 +6,7 @@
 mod files;
 mod living;
 mod runs;
+mod sessions;
 mod shared;
 mod storage;
 
@@ -18,6 +19,7 @@ pub(crate) use living::{
     CreateArgs, DestroyArgs, ExecArgs, ListSandboxesArgs, RunArg, SandboxArg, SandboxesArg, TopArgs, UsageArgs,
 };
 pub(crate) use runs::{ListArgs, LogsArgs, RunsArgs, RunsVerb, ShowArgs};
+pub(crate) use sessions::{ManySessionsArgs, SessionArgs, SessionsArgs, SessionsVerb};
 pub(crate) use shared::{CommandArgs, SandboxArgs};
 pub(crate) use storage::{
     CreateProjectArgs, CreateVolumeArgs, ProjectFilesVerb, ProjectsArgs, ProjectsVerb, VolumesArgs, VolumesVerb,
@@ -66,6 +68,8 @@ Examples:
   glovebox exec box -- ls -la
   glovebox exec box -l python -c 'print(1 + 1)'
   glovebox exec --timeout 10s --env DEBUG=1 box main.py
+  glovebox exec box -l python --session main -c 'x = 1'    # an interpreter that stays
+  glovebox exec box --session main -c 'x + 1'              # and remembers
   run=$(glovebox exec --detach box -- make); glovebox attach $run
 
 Flags stand before the program; what follows FILE or -- belongs to it. FILE is one of this
@@ -233,6 +237,11 @@ pub(crate) enum Verb {
     Cp(CpArgs),
     /// Work with the files of a sandbox, one by one
     Files(FilesArgs),
+    /// Interpreters that stay in a sandbox and remember: list, interrupt, restart and close them
+    ///
+    /// exec --session NAME runs code in one, and begins it. Several sessions of a sandbox are apart from each other, but share its
+    /// files and limits.
+    Sessions(SessionsArgs),
     /// Named storage that outlives sandboxes
     ///
     /// run and create attach a volume with --volume NAME:DST. Any number of sandboxes may have the same one.

@@ -25,7 +25,7 @@ const VERBS: [&str; 17] = [
 const VERBS_OF_RUNS: [&str; 4] = ["diff", "export", "prune", "verify"];
 
 /// Flags of later versions, without their dashes.
-const FLAGS: [&str; 8] = ["allow", "check", "mode", "runtime", "server", "session", "task", "template"];
+const FLAGS: [&str; 7] = ["allow", "check", "mode", "runtime", "server", "task", "template"];
 
 /// What does nearly the same until then.
 const UNTIL_THEN: [(&str, &str); 4] = [

@@ -21,6 +21,7 @@ mod prove;
 mod report;
 mod request;
 mod review;
+mod session;
 mod signals;
 mod slips;
 mod stdio;
@@ -118,6 +119,7 @@ fn dispatch(line: CommandLine, backend: Option<Result<NativeBackend>>) -> Result
         Some(args::Verb::Cp(args)) => verbs::cp::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Files(args)) => verbs::files::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Destroy(args)) => verbs::states::destroy(&cli.globals, &args, &flags, backend),
+        Some(args::Verb::Sessions(args)) => verbs::sessions::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Volumes(args)) => verbs::volumes::execute(&cli.globals, &args, &flags, backend),
         Some(args::Verb::Projects(args)) => verbs::projects::execute(&cli.globals, &args, &flags, backend),
         Some(args::Verb::Runs(args)) => verbs::runs::execute(&cli.globals, &args, &flags),

@@ -13,6 +13,7 @@ use crate::{
     environment, files,
     flags::{Flags, Origin},
     program::{self, Typed},
+    session::Wanted,
     stdio, terminal,
 };
 
@@ -76,6 +77,30 @@ pub(crate) fn command_plan(
     // Last, because a thread may start to read: nothing that can fail comes after it.
     request.stdin = stdio::standard_input(args.stdin.as_deref())?;
     Ok(Plan { request, language: program.language, left_behind: program.left_behind })
+}
+
+/// Checks the flags of a run in a session of a sandbox of this spec.
+pub(crate) fn session_plan(
+    globals: &Globals,
+    (wanted, language): (Wanted, &'static Language),
+    args: &CommandArgs,
+    flags: &Flags,
+    mut spec: SandboxSpec,
+) -> Result<Plan> {
+    limit_run(&mut spec.limits, args, flags)?;
+    let mut request = RunRequest::in_session(wanted.name, language.name, wanted.code)?;
+    request.command = environment::add_variables(request.command, args, flags)?;
+    if let Some(workdir) = &args.workdir {
+        request.command = request.command.cwd(workdir).map_err(|error| flags.named("workdir", error))?;
+        let cwd = request.command.cwd.clone();
+        request.session.iter_mut().for_each(|session| session.workdir = Some(cwd.clone()));
+    }
+    request.files = files::input_files(args, flags, &spec)?;
+    request.artifacts = artifacts(args, flags)?;
+    request.labels = labels(&args.label, flags)?;
+    request.spec = spec;
+    request.capture = if globals.json || !args.no_record { Capture::Keep } else { Capture::Count };
+    Ok(Plan { request, language: Some(language), left_behind: None })
 }
 
 /// Refuses what does not go together.

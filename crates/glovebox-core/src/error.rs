@@ -133,6 +133,12 @@ error_codes! {
     FileRefused = "file_refused", 125;
     /// The sandbox is in a state in which this cannot be done.
     WrongState = "wrong_state", 125;
+    /// No session has this name.
+    SessionNotFound = "session_not_found", 125;
+    /// The session has another run under way.
+    SessionBusy = "session_busy", 125;
+    /// What the session held is lost, because its interpreter ended.
+    SessionLost = "session_lost", 125;
     /// This backend or this host cannot do what was asked for.
     NotSupported = "not_supported", 125;
     /// The host is not as the run saw it, so its changes were not applied.

@@ -74,6 +74,23 @@ pub struct GivenFile {
 }
 
 impl Evidence {
+    /// What was seen since something else had been: counts are those in between, peaks are what they were.
+    #[must_use]
+    pub fn since(self, before: &Evidence) -> Self {
+        let Usage { cpu_ms, read_bytes, written_bytes, .. } = &before.usage;
+        Evidence {
+            usage: Usage {
+                cpu_ms: (self.usage.cpu_ms - cpu_ms).max(0.0),
+                read_bytes: self.usage.read_bytes.saturating_sub(*read_bytes),
+                written_bytes: self.usage.written_bytes.saturating_sub(*written_bytes),
+                ..self.usage
+            },
+            memory_kills: self.memory_kills.saturating_sub(before.memory_kills),
+            pids_refused: self.pids_refused.saturating_sub(before.pids_refused),
+            ..self
+        }
+    }
+
     /// Nothing was seen, and nothing was full: what is known of a sandbox that went away.
     #[must_use]
     pub fn unknown() -> Self {

@@ -19,6 +19,7 @@ mod path;
 mod printable;
 mod result;
 mod secret;
+mod session;
 mod spec;
 mod value;
 mod volume;
@@ -44,6 +45,7 @@ pub use result::{
     Artifact, CommandRecord, CompileRecord, Denial, OutputRecord, RunResult, Step, Warning, WorkspaceRecord,
 };
 pub use secret::{Secret, SecretScan};
+pub use session::{ExceptionRecord, ResultKind, ResultRecord, SessionName, SessionRecord};
 pub use spec::{
     Access, HOME_DIR, Label, Mount, MountKind, Network, OUTPUTS_DIR, PROGRAM_DIR, SandboxSpec, User, WORKING_DIR,
     WORKSPACE_DIR, Workspace, WorkspaceMode,

@@ -6,7 +6,10 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{ChangeSet, Error, Isolation, LimitKind, LimitsInForce, Outcome, RunId, SandboxId, Usage, WorkspaceMode};
+use crate::{
+    ChangeSet, Error, ExceptionRecord, Isolation, LimitKind, LimitsInForce, Outcome, ResultRecord, RunId, SandboxId,
+    SessionRecord, Usage, WorkspaceMode,
+};
 
 /// Everything that is known of a finished run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,6 +43,15 @@ pub struct RunResult {
     pub stdout: OutputRecord,
     /// Standard error; what the compiler said, when the compile step failed.
     pub stderr: OutputRecord,
+    /// The session that it ran in, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionRecord>,
+    /// What it shows, in a session: the value of its last expression, and what it displayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub results: Option<Vec<ResultRecord>>,
+    /// What failed in its code, in a session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exception: Option<ExceptionRecord>,
     /// When it started.
     pub started_at: Timestamp,
     /// Wall time of all steps, milliseconds.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use glovebox_core::{
-    Command, EnvName, Error, ErrorCode, InsidePath, Label, Result, RunId, RunResult, SandboxState, Secret, Step,
-    Warning,
+    Command, EnvName, Error, ErrorCode, InsidePath, Label, Result, RunId, RunResult, SandboxState, Secret, SessionName,
+    Step, Warning,
 };
 use glovebox_ledger::{Recording, UnderWay, Unfollowed};
 use glovebox_proto::{EndReason, Exited, FrameKind, Role, RunInfo, path};
@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::{
-    Capture, Engine, Run, RunRequest, Sandbox, Stdin,
+    Capture, Engine, InSession, Run, RunRequest, Sandbox, Stdin,
     channel::{Channel, in_time, read, unexpected},
     compile::Before,
     entry::Entry,
@@ -22,6 +22,7 @@ use crate::{
     place::{Lifetime, Place},
     result::Asked,
     run::{self, Driver, Part},
+    sessions::{Current, driver_of},
 };
 
 /// A guest that lists more runs than this makes them up.
@@ -80,7 +81,7 @@ impl Sandbox {
             UnderWay::Followed => (Role::Watcher, None),
             UnderWay::NotNoted => (Role::OwnerIfFree, None),
         };
-        let opened = in_time(line::attach(&self.place.channel, run, [0, 0], role)).await;
+        let opened = in_time(line::attach(&self.place.channel, run, [0; 3], role)).await;
         Ok(self.follow_opened(run, self.place.channel.judge(opened)?, stdin, recording))
     }
 
@@ -89,7 +90,7 @@ impl Sandbox {
     pub async fn follow_again(&self, run: RunId) -> Result<Option<Run>> {
         let Some(ledger) = self.engine.ledger() else { return Ok(None) };
         let UnderWay::Taken(recording, if_lost) = ledger.take_over(run)? else { return Ok(None) };
-        let opened = in_time(line::attach(&self.place.channel, run, [0, 0], Role::Owner)).await;
+        let opened = in_time(line::attach(&self.place.channel, run, [0; 3], Role::Owner)).await;
         match self.place.channel.judge(opened) {
             Ok(opened) => Ok(Some(self.follow_opened(run, opened, Stdin::Empty, Some((recording, *if_lost))))),
             Err(error) if error.code == ErrorCode::RunNotFound => {
@@ -151,6 +152,7 @@ impl Sandbox {
             true => Part::Rest { secretive },
             false => Part::Onlooker { secretive, recorded: known.as_ref().is_some_and(|known| known.recorded) },
         };
+        let session = known.as_ref().and_then(|known| known.session.as_ref()).map(Current::of_another);
         let (mut request, mut asked, started_at) = asked_before(known);
         if secretive {
             request.capture = Capture::Count;
@@ -175,6 +177,7 @@ impl Sandbox {
             compiled: None,
             kills_before: 0,
             keeping: None,
+            session,
             part,
             _slot: None,
         };
@@ -217,6 +220,11 @@ fn asked_before(known: Option<RunResult>) -> (RunRequest, Asked, Timestamp) {
     request.labels = known.labels.into_iter().map(|(key, value)| Label { key, value }).collect();
     request.spec.limits.timeout = Duration::from_millis(known.limits.timeout_ms);
     request.spec.limits.output = known.limits.output_bytes;
+    request.session = known.session.and_then(|session| {
+        let language = driver_of(&session.language).ok()?.language;
+        let name = SessionName::parse(&session.name).ok()?;
+        Some(InSession { name, language, code: String::new(), workdir: None })
+    });
     let mut asked = Asked::of(&request);
     asked.workspace = known.workspace;
     (request, asked, known.started_at)

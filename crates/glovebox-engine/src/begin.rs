@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use glovebox_core::{Command, Error, ErrorCode, GivenFile, Result, RunId, RunResult, Secret};
-use glovebox_proto::{Frame, FrameKind, Role, StartFailed, StartRun, Started, bound, path};
+use glovebox_proto::{Frame, FrameKind, Role, StartFailed, StartRun, Started, bound, path, session::SessionStarted};
 use jiff::Timestamp;
 use prost::Message;
 use tokio::time::Instant;
@@ -15,7 +15,7 @@ use crate::{
     channel::{Channel, Receiving, Sending, ask, in_time, read, unexpected},
     input,
     line::{self, Opened},
-    living, result,
+    living, result, sessions,
 };
 
 /// Arguments and environment together; the guest's zygote takes twice as much.
@@ -33,6 +33,8 @@ pub(crate) struct Begun {
     pub(crate) started_at: Timestamp,
     /// Before it was asked for: what changed earlier is none of its doing.
     pub(crate) asked_at: Timestamp,
+    /// The session that it is in.
+    pub(crate) session: Option<SessionStarted>,
 }
 
 /// How a run is known to the guest.
@@ -49,9 +51,9 @@ pub(crate) async fn begin(
     clean: &[(String, String)],
     request: &RunRequest,
     stdin: &Stdin,
-    known: Known<'_>,
+    (known, session): (Known<'_>, Option<&mut sessions::Beginning>),
 ) -> Result<Begun> {
-    channel.judge(try_begin(channel, clean, request, stdin, known).await)
+    channel.judge(try_begin(channel, clean, request, stdin, (known, session)).await)
 }
 
 async fn try_begin(
@@ -59,13 +61,13 @@ async fn try_begin(
     clean: &[(String, String)],
     request: &RunRequest,
     stdin: &Stdin,
-    known: Known<'_>,
+    (known, session): (Known<'_>, Option<&mut sessions::Beginning>),
 ) -> Result<Begun> {
     artifacts::check_globs(&request.artifacts)?;
     let given = input::put_files(channel, &request.files).await?;
     let limits = &request.spec.limits;
     let mut start = StartRun {
-        argv: request.command.argv.clone(),
+        argv: argv(request)?,
         env: environment(clean, request),
         cwd: request.command.cwd.to_string(),
         rows: request.terminal.map(|size| size.rows.into()),
@@ -77,23 +79,27 @@ async fn try_begin(
         grace_ms: limits.grace.as_millis() as u64,
         keep_output: known.note.is_some(),
         note: known.note.map(note).unwrap_or_default(),
+        session: None,
     };
     if start.encoded_len() - start.note.len() > LONGEST_START {
         return Err(Error::new(ErrorCode::InvalidValue, "arguments and environment are longer than 512 KiB together")
             .hint("pass large input as a file or on standard input"));
     }
     let asked_at = Timestamp::now();
+    if let Some(session) = session {
+        let begun = begin_in_session(channel, &mut start, session, request).await;
+        start.env.zeroize();
+        return Ok(Begun { given, asked_at, ..begun? });
+    }
     let message = Frame::message(FrameKind::Start, &start);
     start.env.zeroize();
-    let starting = start_command(channel, message.clone(), &request.command);
+    let starting = start_command(channel, message.clone(), request);
     if known.note.is_none() {
         // A fresh sandbox may still be in the making, and its guest has met nobody hostile yet.
         return Ok(Begun { given, asked_at, ..starting.await? });
     }
     let begun = match in_time(starting).await {
-        Err(error) if error.code == ErrorCode::SandboxLost => {
-            start_again(channel, known.run, message, &request.command).await
-        }
+        Err(error) if error.code == ErrorCode::SandboxLost => start_again(channel, known.run, message, request).await,
         other => other,
     };
     Ok(Begun { given, asked_at, ..begun? })
@@ -101,40 +107,77 @@ async fn try_begin(
 
 /// Starts a command whose start was cut short, perhaps after it was heard. The guest ends a run whose start it could not
 /// tell, so at most one goes on.
-async fn start_again(channel: &Channel, run: RunId, message: Bytes, command: &Command) -> Result<Begun> {
-    match in_time(line::attach(channel, run, [0, 0], Role::Owner)).await {
+async fn start_again(channel: &Channel, run: RunId, message: Bytes, request: &RunRequest) -> Result<Begun> {
+    match in_time(line::attach(channel, run, [0; 3], Role::Owner)).await {
         Ok(Opened { sending, receiving, .. }) => {
             let (started, now) = (Instant::now(), Timestamp::now());
-            Ok(Begun { sending, receiving, given: Vec::new(), started, started_at: now, asked_at: now })
+            Ok(Begun { sending, receiving, given: Vec::new(), started, started_at: now, asked_at: now, session: None })
         }
-        Err(error) if error.code == ErrorCode::RunNotFound => in_time(start_command(channel, message, command)).await,
+        Err(error) if error.code == ErrorCode::RunNotFound => in_time(start_command(channel, message, request)).await,
         Err(error) => Err(error),
     }
 }
 
+/// What is executed: the command, or the interpreter of a session, which is started if it is not there.
+fn argv(request: &RunRequest) -> Result<Vec<String>> {
+    match &request.session {
+        Some(session) => Ok(sessions::driver_of(session.language)?.argv()),
+        None => Ok(request.command.argv.clone()),
+    }
+}
+
+/// Begins a run in a session: once that has its turn, which may take as long as whoever asks is willing to wait.
+async fn begin_in_session(
+    channel: &Channel,
+    start: &mut StartRun,
+    session: &mut sessions::Beginning,
+    request: &RunRequest,
+) -> Result<Begun> {
+    loop {
+        start.session = Some(session.run.clone());
+        let message = Frame::message(FrameKind::Start, start);
+        match send_start(channel, message).await? {
+            Ok(begun) => return Ok(begun),
+            Err(failed) if session.needs_opening(&failed) => {}
+            Err(failed) => return Err(not_started(channel, &failed, request)),
+        }
+    }
+}
+
 /// Sends a command to be started, and waits until it is.
-async fn start_command(channel: &Channel, message: Bytes, command: &Command) -> Result<Begun> {
+async fn start_command(channel: &Channel, message: Bytes, request: &RunRequest) -> Result<Begun> {
+    send_start(channel, message).await?.map_err(|failed| not_started(channel, &failed, request))
+}
+
+/// The error for a command that could not be started.
+fn not_started(channel: &Channel, failed: &StartFailed, request: &RunRequest) -> Error {
+    if let ("paused", Some(id)) = (failed.step.as_str(), channel.sandbox()) {
+        return living::paused(id, &id.to_string());
+    }
+    if let Some(error) = request.session.as_ref().and_then(|session| sessions::refused(failed, session)) {
+        return error;
+    }
+    let mut error = start_error(failed, &request.command);
+    error.message = result::mask(&request.command, &error.message);
+    error
+}
+
+/// Asks for a start. The inner failure is the command's.
+async fn send_start(channel: &Channel, message: Bytes) -> Result<Result<Begun, StartFailed>> {
     let (mut sending, opening) = channel.request(path::RUN).await?;
     let asked = Instant::now();
     let mut receiving = ask(&mut sending, opening, message).await?;
     match receiving.next().await? {
         Some(frame) if frame.kind == FrameKind::Started => {
-            let Started { took_ns, .. } = read(&frame)?;
+            let Started { took_ns, session, .. } = read(&frame)?;
             let now = Instant::now();
             // Whatever the guest says, it was not before it was asked.
             let took = Duration::from_nanos(took_ns).min(now.duration_since(asked));
             let (started, started_at) = (now - took, Timestamp::now() - took);
-            Ok(Begun { sending, receiving, given: Vec::new(), started, started_at, asked_at: started_at })
+            let (given, asked_at) = (Vec::new(), started_at);
+            Ok(Ok(Begun { sending, receiving, given, started, started_at, asked_at, session }))
         }
-        Some(frame) if frame.kind == FrameKind::StartFailed => {
-            let failed: StartFailed = read(&frame)?;
-            if let ("paused", Some(id)) = (failed.step.as_str(), channel.sandbox()) {
-                return Err(living::paused(id, &id.to_string()));
-            }
-            let mut error = start_error(&failed, command);
-            error.message = result::mask(command, &error.message);
-            Err(error)
-        }
+        Some(frame) if frame.kind == FrameKind::StartFailed => Ok(Err(read(&frame)?)),
         Some(frame) => Err(unexpected(&frame)),
         None => Err(Error::new(ErrorCode::SandboxLost, "the sandbox went away before the command started")),
     }

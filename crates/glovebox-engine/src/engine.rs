@@ -16,7 +16,7 @@ use glovebox_core::{
 use glovebox_ledger::Ledger;
 
 use crate::{
-    Files, RunRequest, Stdin,
+    Files, InSession, RunRequest, Stdin,
     attach::EndUnheard,
     begin::{self, Begun, Known},
     channel::Channel,
@@ -28,6 +28,7 @@ use crate::{
     result,
     run::{self, Beginning, Run},
     run_changes::Memory,
+    sessions::{self, Notes},
     shelf::Hold,
 };
 
@@ -127,6 +128,10 @@ impl Engine {
 
     /// The same as [`Engine::run`], as a stream of events. The sandbox is gone when [`Run::wait`] returns.
     pub async fn start(&self, mut request: RunRequest) -> Result<Run> {
+        if request.session.is_some() {
+            return Err(Error::new(ErrorCode::Usage, "a session needs a sandbox that stays")
+                .hint("id=$(glovebox create), then glovebox exec $id --session NAME"));
+        }
         // Before the compile step is looked up: what is shown to it may change what it makes.
         let (spec, holds) = self.with_storage(&request.spec)?;
         request.spec = spec;
@@ -142,7 +147,7 @@ impl Engine {
         let ready = self.backend.ready(guard.id);
         let (command, input) = first.as_ref().map_or((&request, &stdin), |first| (first, &Stdin::Empty));
         let known = Known { run: entry.run, note: None };
-        let begin = begin::begin(&channel, &self.environment, command, input, known);
+        let begin = begin::begin(&channel, &self.environment, command, input, (known, None));
         // The command is on its way while the sandbox is still being made, unless something must be known first.
         let (created, begun) = if request.spec.required_layers.is_empty() {
             tokio::join!(ready, begin)
@@ -156,7 +161,8 @@ impl Engine {
         match created.and_then(|created| Ok((created, begun?))) {
             Ok((created, begun)) => {
                 let place = self.place(&guard, channel, created, &request.spec);
-                let beginning = Beginning { request, stdin, before, first, begun, entry, slot: places.1 };
+                let (slot, session) = (places.1, None);
+                let beginning = Beginning { request, stdin, before, first, begun, entry, slot, session };
                 Ok(run::follow(self.clone(), place, beginning, Lifetime::EndsWithRun(guard)))
             }
             Err(error) => Err(entry.forget_after(guard.end_after(error).await)),
@@ -202,7 +208,11 @@ impl Engine {
             false => channel.outlives_connections().then(|| Memory::Process(Mutex::default())),
         };
         let (backend, memory) = (self.backend.clone(), memory.map(Arc::new));
-        Place { id: guard.id, channel, created, disk: spec.limits.disk, backend, memory }
+        let sessions = Arc::new(match guard.living {
+            true => Notes::Folder(self.registry().sessions(guard.id)),
+            false => Notes::Process(Mutex::default()),
+        });
+        Place { id: guard.id, channel, created, disk: spec.limits.disk, backend, memory, sessions }
     }
 
     /// A living sandbox that this process has hold of.
@@ -267,6 +277,8 @@ impl Sandbox {
     /// Another run in this sandbox, as a stream of events. It goes on when the [`Run`] is dropped, and is recorded for as long
     /// as this process and the sandbox live; [`Sandbox::attach`] finds it again.
     pub async fn start(&self, mut request: RunRequest) -> Result<Run> {
+        // Before the sandbox's own variables are added: they belong to the beginning of a session, and may have been changed since.
+        let mut session = sessions::Beginning::of(&self.place, &request).await?;
         self.add_variables(&mut request)?;
         request.spec.project.clone_from(&self.spec.project);
         request.spec.caches.clone_from(&self.spec.caches);
@@ -278,18 +290,25 @@ impl Sandbox {
         let (command, input) = first.as_ref().map_or((&request, &stdin), |first| (first, &Stdin::Empty));
         let known = Known { run: entry.run, note: entry.if_lost.as_ref() };
         let unheard = EndUnheard::new(&self.place.channel, entry.run);
-        let begin = self.begin(command, input, known);
+        let begin = self.begin(command, input, known, session.as_mut());
         // What ran here before may keep a command from starting, so the clock does not wait for that.
         let begun = match tokio::time::timeout(request.spec.limits.timeout, begin).await {
             Ok(begun) => {
                 unheard.heard();
                 begun
             }
-            Err(_) => Err(Error::new(ErrorCode::SandboxLost, "the command did not start within its time")),
+            Err(_) => Err(match &request.session {
+                Some(session) => sessions::busy(&session.name),
+                None => Error::new(ErrorCode::SandboxLost, "the command did not start within its time"),
+            }),
         };
+        let session = session.zip(begun.as_ref().ok()).and_then(|(session, begun)| {
+            let InSession { name, .. } = request.session.as_ref()?;
+            Some(session.started(&self.place, name, begun.session.clone()?))
+        });
         match begun {
             Ok(begun) => {
-                let beginning = Beginning { request, stdin, before, first, begun, entry, slot };
+                let beginning = Beginning { request, stdin, before, first, begun, entry, slot, session };
                 let lifetime = Lifetime::Stays(self.guard.clone());
                 Ok(run::follow(self.engine.clone(), self.place.clone(), beginning, lifetime))
             }
@@ -297,12 +316,18 @@ impl Sandbox {
         }
     }
 
-    async fn begin(&self, request: &RunRequest, stdin: &Stdin, known: Known<'_>) -> Result<Begun> {
-        let begin = || begin::begin(&self.place.channel, &self.engine.environment, request, stdin, known);
-        match begin().await {
+    async fn begin(
+        &self,
+        request: &RunRequest,
+        stdin: &Stdin,
+        known: Known<'_>,
+        mut session: Option<&mut sessions::Beginning>,
+    ) -> Result<Begun> {
+        let (channel, clean) = (&self.place.channel, &self.engine.environment);
+        match begin::begin(channel, clean, request, stdin, (known, session.as_deref_mut())).await {
             Err(error) if self.guard.living && error.code == ErrorCode::WrongState => {
                 match self.end_half_a_pause().await? {
-                    true => begin().await,
+                    true => begin::begin(channel, clean, request, stdin, (known, session)).await,
                     false => Err(error),
                 }
             }

@@ -19,6 +19,7 @@ use crate::{
     line::Line,
     output::Output,
     place::Place,
+    sessions::Shown,
 };
 
 /// How long the guest has to report the end after everything was killed.
@@ -62,6 +63,10 @@ pub(crate) struct Following {
     pub(crate) outgrown: Option<Outgrown>,
     /// How long it ran, as the guest says.
     pub(crate) lasted: Duration,
+    /// What it shows, in a session.
+    pub(crate) shown: Shown,
+    /// The guest's report of its end.
+    pub(crate) exited: Exited,
     phase: Phase,
 }
 
@@ -95,6 +100,8 @@ impl Following {
             watched: None,
             outgrown: None,
             lasted: Duration::ZERO,
+            shown: Shown::default(),
+            exited: Exited::default(),
             phase: Phase::Running,
             limits,
         }
@@ -145,6 +152,9 @@ impl Following {
                     match frame.kind {
                         FrameKind::Stdout => waiting = self.output(place, frame, Event::Stdout),
                         FrameKind::Stderr => waiting = self.output(place, frame, Event::Stderr),
+                        FrameKind::Result => waiting = self.shown.begin(&frame)?,
+                        FrameKind::ResultData => waiting = self.shown.data(&frame)?,
+                        FrameKind::Exception => waiting = self.shown.fail(&frame.payload)?,
                         FrameKind::Gap => waiting = self.missed(read(&frame)?),
                         FrameKind::Exited => {
                             self.ended(read(&frame)?, place);
@@ -160,6 +170,7 @@ impl Following {
     /// Takes the guest's report of the end.
     fn ended(&mut self, exited: Exited, place: &Place) {
         (self.ending.code, self.ending.signal) = (exited.code, exited.signal);
+        self.exited = exited;
         self.lasted = Duration::from_nanos(exited.lasted_ns);
         if !place.channel.outlives_connections() {
             return;
@@ -174,7 +185,7 @@ impl Following {
             EndReason::DiskFull => self.watched = self.watched.or(Some(LimitKind::Disk)),
             EndReason::InodesFull => self.watched = self.watched.or(Some(LimitKind::Inodes)),
             EndReason::VolumeFull => self.watched = self.watched.or(Some(LimitKind::Volume)),
-            EndReason::None | EndReason::Cancelled => {}
+            EndReason::None | EndReason::Cancelled | EndReason::BrokenSession => {}
         }
     }
 
@@ -182,6 +193,7 @@ impl Following {
     fn missed(&mut self, gap: Gap) -> Option<Event> {
         self.stdout.skip(gap.stdout);
         self.stderr.skip(gap.stderr);
+        self.shown.skip(gap.results);
         (self.step == Step::Run).then_some(Event::Missed { stdout: gap.stdout, stderr: gap.stderr })
     }
 

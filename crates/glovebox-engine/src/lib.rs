@@ -16,7 +16,7 @@
 //! before a run, `channel` speaks with the guest, `output` keeps head and tail of a stream, `limits` bounds what an engine
 //! does at one time, `collecting` takes what a run leaves: `run_changes` tells what it changed, `artifacts` stores files, `entry` writes to the ledger,
 //! `contents` brings changed files there. `toolchain` and `source` turn code in a language into commands. `files` reads and
-//! writes what is inside. `storage` shows volumes and projects to sandboxes, `shelf` keeps them.
+//! writes what is inside. `sessions` are interpreters that stay. `storage` shows volumes and projects to sandboxes, `shelf` keeps them.
 
 mod artifacts;
 mod attach;
@@ -47,6 +47,7 @@ mod request;
 mod result;
 mod run;
 mod run_changes;
+mod sessions;
 mod shelf;
 mod source;
 mod storage;
@@ -65,8 +66,9 @@ pub use limits::{EngineLimits, WhenFull};
 pub use living::{EndedAt, NewSandbox, Paused, SandboxChanges, SandboxStatus};
 pub use project_files::{ProjectFile, ProjectFiles};
 pub use projects::{ProjectRules, ProjectStatus, Projects};
-pub use request::{Capture, Event, FileContent, InputFile, RunRequest, Stdin, TerminalSize};
+pub use request::{Capture, Event, FileContent, InSession, InputFile, RunRequest, SessionOutput, Stdin, TerminalSize};
 pub use run::Run;
+pub use sessions::{SessionStatus, session_languages};
 pub use source::{Compile, Prepared, Source, prepare};
 pub use toolchain::{Tool, Toolchains, not_found};
 pub use volumes::{VolumeStatus, Volumes};

@@ -31,8 +31,8 @@ pub(crate) struct Line {
     feeding: Option<(mpsc::UnboundedSender<Way>, JoinHandle<()>)>,
     /// As what to attach again.
     role: Role,
-    /// Bytes of standard output and standard error that came, or were told to be gone.
-    known: [u64; 2],
+    /// Bytes of standard output, standard error and results that came, or were told to be gone.
+    known: [u64; 3],
     /// Bytes of input that others sent before.
     fed_before: u64,
     in_vain: u32,
@@ -46,10 +46,10 @@ pub(crate) struct Opened {
 }
 
 /// Attaches to a run that the guest knows.
-pub(crate) async fn attach(channel: &Channel, run: RunId, known: [u64; 2], role: Role) -> Result<Opened> {
+pub(crate) async fn attach(channel: &Channel, run: RunId, known: [u64; 3], role: Role) -> Result<Opened> {
     let (mut sending, opening) = channel.request(path::ATTACH).await?;
-    let [stdout_from, stderr_from] = known;
-    let order = Attach { run: run.to_string(), stdout_from, stderr_from, role: role.into() };
+    let [stdout_from, stderr_from, results_from] = known;
+    let order = Attach { run: run.to_string(), stdout_from, stderr_from, results_from, role: role.into() };
     let mut receiving = ask(&mut sending, opening, Frame::message(FrameKind::Attach, &order)).await?;
     match receiving.next().await? {
         Some(frame) if frame.kind == FrameKind::Attached => Ok(Opened { sending, receiving, attached: read(&frame)? }),
@@ -86,7 +86,7 @@ impl Line {
             opening: None,
             feeding: None,
             role,
-            known: [0, 0],
+            known: [0; 3],
             fed_before: attached.stdin_bytes,
             in_vain: 0,
         }
@@ -147,16 +147,19 @@ impl Line {
     }
 
     fn count(&mut self, frame: &Frame) -> Result<()> {
-        let [stdout, stderr] = match frame.kind {
-            FrameKind::Stdout => [frame.payload.len() as u64, 0],
-            FrameKind::Stderr => [0, frame.payload.len() as u64],
+        let more = match frame.kind {
+            FrameKind::Stdout => [frame.payload.len() as u64, 0, 0],
+            FrameKind::Stderr => [0, frame.payload.len() as u64, 0],
+            FrameKind::Result | FrameKind::ResultData | FrameKind::Exception => [0, 0, frame.payload.len() as u64],
             FrameKind::Gap => {
-                let Gap { stdout, stderr } = read(frame)?;
-                [stdout, stderr]
+                let Gap { stdout, stderr, results } = read(frame)?;
+                [stdout, stderr, results]
             }
             _ => return Ok(()),
         };
-        self.known = [self.known[0].saturating_add(stdout), self.known[1].saturating_add(stderr)];
+        for (known, more) in self.known.iter_mut().zip(more) {
+            *known = known.saturating_add(more);
+        }
         Ok(())
     }
 }

@@ -196,6 +196,7 @@ impl Engine {
         self.backend().remove_store(&store).await?;
         self.registry().make_store(record.sandbox)?;
         self.registry().forget_seen(record.sandbox);
+        self.registry().forget_sessions(record.sandbox);
         self.bring_up(&record, &self.with_storage(&record.spec)?.0).await
     }
 

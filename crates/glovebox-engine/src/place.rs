@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use glovebox_core::{Backend, Created, Result, SandboxId, SandboxState};
 
-use crate::{channel::Channel, engine::Guard, run_changes::Memory};
+use crate::{channel::Channel, engine::Guard, run_changes::Memory, sessions::Notes};
 
 /// Where a run happens.
 #[derive(Clone)]
@@ -16,6 +16,8 @@ pub(crate) struct Place {
     pub(crate) backend: Arc<dyn Backend>,
     /// What was last met in its workspace, if it is for several runs.
     pub(crate) memory: Option<Arc<Memory>>,
+    /// Which sessions it was given.
+    pub(crate) sessions: Arc<Notes>,
 }
 
 impl Place {

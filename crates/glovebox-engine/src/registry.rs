@@ -2,7 +2,8 @@
 //!
 //! `DATA/sandboxes/ID/` holds `sandbox.json`, which is written once and whole; `files/`, the store; `lock`, held by whoever
 //! makes, starts, stops or removes the sandbox; `ended.json`, when it ended by itself; and `doomed`, when it was destroyed
-//! and a process of it could not end; `act`, what its owner did to it last; `contents` and `seen`, which save work. A folder without `sandbox.json`
+//! and a process of it could not end; `act`, what its owner did to it last; `contents` and `seen`, which save work; `sessions/`, a file for
+//! each session that it was given. A folder without `sandbox.json`
 //! whose lock is free was left by somebody who died while making it. `DATA/sandboxes/names/NAME` holds the id of the sandbox
 //! with that name.
 
@@ -74,6 +75,16 @@ impl Registry {
     /// Where it is noted what was met in the workspace of a sandbox when it was last looked at.
     pub(crate) fn seen(&self, id: SandboxId) -> PathBuf {
         self.place(id).join("seen")
+    }
+
+    /// Where it is noted which sessions a sandbox was given.
+    pub(crate) fn sessions(&self, id: SandboxId) -> PathBuf {
+        self.place(id).join("sessions")
+    }
+
+    /// It is as new, and so was given no session.
+    pub(crate) fn forget_sessions(&self, id: SandboxId) {
+        let _ = fs::remove_dir_all(self.sessions(id));
     }
 
     /// Its workspace is as new, and nothing was met there.
@@ -332,6 +343,7 @@ impl Registry {
         let _ = fs::remove_dir(self.store(id));
         let mut tries = 0;
         loop {
+            self.forget_sessions(id);
             for file in [
                 "ended.json",
                 "doomed",

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use glovebox_core::{Command, InsidePath, Label, SandboxSpec};
+use glovebox_core::{Command, ExceptionRecord, InsidePath, Label, Result, ResultKind, SandboxSpec, SessionName};
 use tokio::sync::mpsc;
 
-use crate::{source::Compile, toolchain::Toolchains};
+use crate::{sessions::driver_of, source::Compile, toolchain::Toolchains};
 
 /// A run to make: the command, the sandbox for it, and what goes in and comes out.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub struct RunRequest {
     pub compile: Option<Compile>,
     /// Toolchains of the caller that appear inside, first in PATH.
     pub toolchains: Toolchains,
+    /// The session that it runs in, in place of a process of its own.
+    pub session: Option<InSession>,
 }
 
 impl RunRequest {
@@ -47,8 +49,33 @@ impl RunRequest {
             capture: Capture::Keep,
             compile: None,
             toolchains: Toolchains::default(),
+            session: None,
         }
     }
+
+    /// A run of `code` in a session of a sandbox that stays. The interpreter is started by the first run; what a run defines is there for
+    /// the next. The languages are those of [`session_languages`](crate::session_languages).
+    pub fn in_session(name: SessionName, language: &str, code: impl Into<String>) -> Result<Self> {
+        let driver = driver_of(language)?;
+        let code = code.into();
+        let mut command = Command::argv([driver.argv().swap_remove(0), "-c".to_owned(), code.clone()])?;
+        command.language = Some(driver.language.to_owned());
+        let session = InSession { name, language: driver.language, code, workdir: None };
+        Ok(RunRequest { session: Some(session), ..RunRequest::new(command) })
+    }
+}
+
+/// A run's session, and the code that it runs there.
+#[derive(Clone, Debug)]
+pub struct InSession {
+    /// The session's name.
+    pub name: SessionName,
+    /// The language of its interpreter.
+    pub language: &'static str,
+    /// What to run. The variables and secrets of the command are set before, and stay.
+    pub code: String,
+    /// The folder to go to before. Without one, the session stays where it is.
+    pub workdir: Option<InsidePath>,
 }
 
 /// A file that is copied into the sandbox.
@@ -122,4 +149,21 @@ pub enum Event {
         /// Bytes of standard error.
         stderr: u64,
     },
+    /// A run in a session shows something.
+    Result(SessionOutput),
+    /// The code of a run in a session failed. Its traceback came on standard error too.
+    Exception(ExceptionRecord),
+}
+
+/// Something that a run in a session shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionOutput {
+    /// What it is: a MIME type.
+    pub mime: String,
+    /// Which of the values that the run shows it is of, from 0. One value may come in several forms.
+    pub value: u64,
+    /// Why it is shown.
+    pub kind: ResultKind,
+    /// Its bytes.
+    pub bytes: Bytes,
 }

@@ -4,13 +4,13 @@ use std::{collections::BTreeMap, time::Duration};
 
 use glovebox_core::{
     ChangeSet, Command, CommandRecord, CompileRecord, Created, Ending, ErrorCode, Evidence, Isolation, Label,
-    LimitKind, LimitsInForce, Outcome, Outgrown, OutputRecord, PROGRAM_DIR, RunId, RunResult, SandboxId, Secret, Step,
-    Usage, Warning, WorkspaceRecord, decide_outcome,
+    LimitKind, LimitsInForce, Outcome, Outgrown, OutputRecord, PROGRAM_DIR, RunId, RunResult, SandboxId, Secret,
+    SessionRecord, Step, Usage, Warning, WorkspaceRecord, decide_outcome,
 };
 use glovebox_proto::Places;
 use jiff::{Timestamp, Unit};
 
-use crate::{RunRequest, artifacts::Kept, output::Output};
+use crate::{RunRequest, artifacts::Kept, output::Output, sessions::Shown};
 
 /// What identifies a run and never changes while it goes on.
 pub(crate) struct Identity {
@@ -38,6 +38,9 @@ pub(crate) struct Seen {
     pub(crate) artifacts_dir: std::path::PathBuf,
     /// The limit for whose sake a watch ended the run.
     pub(crate) watched: Option<LimitKind>,
+    /// What it showed, and the session that it was in.
+    pub(crate) shown: Shown,
+    pub(crate) session: Option<SessionRecord>,
 }
 
 /// What of a request is needed when the run is over.
@@ -79,6 +82,8 @@ pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunRes
     limits.output_bytes = asked.output;
     let places = Places::new(identity.created.places.clone()).with_own(PROGRAM_DIR);
     let secrets = asked.secrets();
+    let (results, exception, left_out) = std::mem::take(&mut seen.shown).records(&secrets);
+    seen.kept.denials.extend(left_out);
     if !secrets.is_empty() {
         mask_names(&asked.command, &mut seen);
     }
@@ -101,6 +106,9 @@ pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunRes
         step: seen.step,
         stdout: seen.stdout.record(secrets.iter().copied()),
         stderr: seen.stderr.record(secrets.iter().copied()),
+        results: seen.session.is_some().then_some(results),
+        session: seen.session,
+        exception,
         started_at: rounded(seen.started_at),
         duration_ms: (seen.duration.as_secs_f64() * 1e6).round() / 1e3,
         usage: seen.evidence.usage,
@@ -134,6 +142,16 @@ pub(crate) fn if_lost(run: RunId, sandbox: SandboxId, backend: &str, request: &R
         compile: None,
         stdout: OutputRecord::default(),
         stderr: OutputRecord::default(),
+        results: None,
+        exception: None,
+        session: request.session.as_ref().map(|session| SessionRecord {
+            name: session.name.to_string(),
+            language: session.language.to_owned(),
+            new: false,
+            state_lost: false,
+            alive: false,
+            number: 0,
+        }),
         started_at: rounded(Timestamp::now()),
         duration_ms: 0.0,
         usage: Usage::default(),

@@ -49,6 +49,7 @@ use crate::{
     line::Line,
     place::{Lifetime, Place},
     result::{self, Asked, Identity, Seen},
+    sessions::{self, Current},
 };
 
 /// Events that wait for a slow caller; each is at most one frame.
@@ -134,11 +135,13 @@ pub(crate) struct Beginning {
     pub(crate) begun: Begun,
     pub(crate) entry: Entry,
     pub(crate) slot: Slot,
+    /// The session that it is in.
+    pub(crate) session: Option<Current>,
 }
 
 /// Follows a run that began, in a task of its own.
 pub(crate) fn follow(engine: Engine, place: Place, beginning: Beginning, lifetime: Lifetime) -> Run {
-    let Beginning { request, stdin, before, first, begun, entry, slot } = beginning;
+    let Beginning { request, stdin, before, first, begun, entry, slot, session } = beginning;
     let deadline = begun.started + request.spec.limits.timeout;
     let step = if first.is_some() { Step::Compile } else { Step::Run };
     let line = Line::started(place.channel.clone(), entry.run, begun.sending, begun.receiving);
@@ -151,6 +154,7 @@ pub(crate) fn follow(engine: Engine, place: Place, beginning: Beginning, lifetim
         compiled: None,
         kills_before: 0,
         keeping: None,
+        session,
         asked: Asked::of(&request),
         input: None,
         request,
@@ -237,6 +241,8 @@ pub(crate) struct Driver {
     /// Puts the compiled program into the data folder, beside the run.
     pub(crate) keeping: Option<JoinHandle<()>>,
     pub(crate) part: Part,
+    /// The session that it is in.
+    pub(crate) session: Option<Current>,
     /// Its place among the runs of the engine.
     pub(crate) _slot: Slot,
 }
@@ -259,7 +265,7 @@ impl Driver {
         // What ended the run is known although its processes did not end with it.
         let unended = followed.as_ref().err().filter(|error| error.code == ErrorCode::StillEnding).map(Warning::from);
         let is_lost = followed.as_ref().is_err_and(|error| error.code == ErrorCode::SandboxLost);
-        let (place, run) = (self.place.clone(), self.entry.run);
+        let (place, counted) = (self.place.clone(), counted_as(self.session.as_ref(), self.entry.run));
         let collecting = async {
             match followed {
                 Ok(()) if matches!(self.part, Part::Onlooker { .. }) || self.part.is_secretive() => {
@@ -280,8 +286,13 @@ impl Driver {
                 (guard.begin_end().await, collected)
             }
             None => {
-                let (evidence, collected) = tokio::join!(place.backend.evidence(place.id, Some(run)), collecting);
-                (evidence.map(Some), collected)
+                let evidence = async {
+                    match counted {
+                        Some(run) => place.backend.evidence(place.id, Some(run)).await.map(Some),
+                        None => Ok(None),
+                    }
+                };
+                tokio::join!(evidence, collecting)
             }
         };
         drop(caller);
@@ -291,7 +302,10 @@ impl Driver {
         }
         // The run is recorded while the kernel takes the sandbox apart.
         let recorded = async {
-            let evidence = unless_lost(evidence)?.flatten().unwrap_or_else(Evidence::unknown);
+            let mut evidence = unless_lost(evidence)?.flatten().unwrap_or_else(Evidence::unknown);
+            if let Some(session) = &self.session {
+                evidence = session.since(evidence);
+            }
             let collected = match collected {
                 Ok(collected) => collected,
                 Err(error) => return Err(self.record_failed_start(duration, evidence, error).await),
@@ -341,7 +355,7 @@ impl Driver {
         // One watch for all steps: the backend hands it out once.
         let mut watched = match self.part {
             Part::Onlooker { .. } => Box::pin(pending()),
-            _ => backend.watched_limit(self.place.id, Some(self.entry.run)),
+            _ => backend.watched_limit(self.place.id, counted_as(self.session.as_ref(), self.entry.run)),
         };
         match before {
             Before::Nothing => {}
@@ -385,7 +399,7 @@ impl Driver {
             let unheard = EndUnheard::new(&self.place.channel, self.entry.run);
             let known = Known { run: self.entry.run, note: self.entry.if_lost.as_ref() };
             let environment = self.engine.environment();
-            let begun = begin::begin(&self.place.channel, environment, &self.request, &stdin, known).await;
+            let begun = begin::begin(&self.place.channel, environment, &self.request, &stdin, (known, None)).await;
             unheard.heard();
             Ok::<_, Error>((begun?, fetched))
         };
@@ -414,7 +428,14 @@ impl Driver {
             backend: self.place.backend.name(),
             created: self.place.created,
         };
-        let Following { step, stdout, mut stderr, said, ending, watched, outgrown, .. } = self.command;
+        let Following { step, stdout, mut stderr, said, ending, watched, outgrown, shown, exited, .. } = self.command;
+        let missed = shown.missed;
+        let (session, lost) = match (&self.session, &self.request.session) {
+            (Some(current), Some(asked)) => {
+                (Some(current.record(asked, !exited.session_over)), current.warnings(&asked.name, &exited))
+            }
+            _ => (None, Vec::new()),
+        };
         if step == Step::Compile {
             // The program never ran. What its caller reads is what the compiler said.
             stderr = said;
@@ -433,9 +454,15 @@ impl Driver {
             kept: collected.kept,
             artifacts_dir: self.engine.artifact_dir(self.entry.run),
             watched,
+            shown,
+            session,
         };
         let (part, mut result) = (self.part, result::make(&identity, &self.asked, seen));
         result.warnings.extend(collected.warnings);
+        result.warnings.extend(lost);
+        if missed {
+            result.warnings.push(sessions::some_missed());
+        }
         if let Part::Onlooker { recorded, .. } = part {
             result.recorded = recorded;
         }
@@ -445,6 +472,11 @@ impl Driver {
         result.warnings.extend(outgrown.as_ref().and_then(result::full_volume));
         Finished { result, changes: collected.changes, entry: self.entry }
     }
+}
+
+/// What the group of a run is known by: in a session it is the session's. Nothing where that is not known.
+fn counted_as(session: Option<&Current>, run: RunId) -> Option<RunId> {
+    session.map_or(Some(run), Current::key)
 }
 
 /// A sandbox that went away, or was stopped meanwhile, needs no end, and tells nothing.

@@ -132,11 +132,11 @@ impl Spare {
     pub(crate) async fn become_command(
         self,
         request: &StartRun,
-        stdio: &[OwnedFd; 3],
+        stdio: &[OwnedFd],
     ) -> io::Result<Result<(i32, oneshot::Receiver<Exited>), StartFailed>> {
-        let fds = [stdio[0].as_fd(), stdio[1].as_fd(), stdio[2].as_fd()];
+        let fds: Vec<_> = stdio.iter().map(AsFd::as_fd).collect();
         let Spare { pid, socket, ended, .. } = self;
-        socket.async_io(Interest::WRITABLE, |socket| zygote::ask(socket.as_fd(), request, fds)).await?;
+        socket.async_io(Interest::WRITABLE, |socket| zygote::ask(socket.as_fd(), request, &fds)).await?;
         // Its end of the socket closes with the exec; before that it says why there will be none. On the way it has the commands'
         // id for a moment, and whoever runs here already can stop it then.
         let failure = socket.async_io(Interest::READABLE, |socket| zygote::failure(socket.as_fd()));
@@ -179,7 +179,7 @@ pub(crate) async fn serve(guest: Rc<Guest>, listening: OwnedFd) -> io::Result<()
 }
 
 async fn serve_keeper(guest: &Guest, keeper: &AsyncFd<OwnedFd>) -> io::Result<()> {
-    for (leaf, run) in guest.runs.leaves() {
+    for (leaf, run) in guest.runs.leaves().into_iter().chain(guest.sessions.leaves()) {
         guest.leaves.tell(LeafWord { leaf, run, wants: false, shut: false }).await;
     }
     let spare = guest.leaves.spare.borrow().as_ref().map(|spare| spare.leaf.number);

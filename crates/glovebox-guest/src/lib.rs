@@ -25,6 +25,7 @@ mod reaper;
 mod run;
 mod runs;
 mod server;
+mod sessions;
 mod stream;
 mod sys;
 pub mod zygote;

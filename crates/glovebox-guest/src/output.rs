@@ -18,8 +18,17 @@ const OVERHEAD: usize = 128;
 /// How long a command waits for an owner whose connection broke to connect again.
 const RETURN: Duration = Duration::from_secs(1);
 
-/// Standard output and standard error.
-const STREAMS: [FrameKind; 2] = [FrameKind::Stdout, FrameKind::Stderr];
+/// Standard output, standard error, and what a session shows.
+const STREAMS: usize = 3;
+
+/// The stream that a frame belongs to. Frames of results are never cut: only whole ones are counted as known.
+fn stream_of(kind: FrameKind) -> usize {
+    match kind {
+        FrameKind::Stdout => 0,
+        FrameKind::Stderr => 1,
+        _ => 2,
+    }
+}
 
 /// The output of a run.
 #[derive(Default)]
@@ -39,9 +48,9 @@ struct State {
     /// What the held chunks take.
     held: usize,
     /// Bytes of each stream before the first chunk that is held.
-    gone: [u64; 2],
+    gone: [u64; STREAMS],
     /// Bytes of each stream in all.
-    written: [u64; 2],
+    written: [u64; STREAMS],
     /// Chunks that the owner has are kept, for others.
     keep: bool,
     owner: Option<Owner>,
@@ -50,6 +59,7 @@ struct State {
 }
 
 struct Chunk {
+    kind: FrameKind,
     frame: Bytes,
     stream: usize,
     /// Bytes of its stream before it.
@@ -114,11 +124,11 @@ impl Output {
         }
     }
 
-    /// Takes a frame of one of the two streams.
+    /// Takes a frame of one of the streams.
     pub(crate) fn push(&self, kind: FrameKind, frame: Bytes) {
-        let stream = usize::from(kind == FrameKind::Stderr);
+        let stream = stream_of(kind);
         let mut state = self.state.borrow_mut();
-        let chunk = Chunk { frame, stream, start: state.written[stream] };
+        let chunk = Chunk { kind, frame, stream, start: state.written[stream] };
         state.written[stream] += chunk.payload();
         state.held += chunk.cost();
         if let Some(owner) = &mut state.owner {
@@ -148,7 +158,7 @@ impl Output {
     }
 
     /// Bytes of each stream so far.
-    pub(crate) fn written(&self) -> [u64; 2] {
+    pub(crate) fn written(&self) -> [u64; STREAMS] {
         self.state.borrow().written
     }
 
@@ -158,7 +168,7 @@ impl Output {
     }
 
     /// A reader who knows so many bytes of each stream already.
-    pub(crate) fn reader(self: &Rc<Self>, known: [u64; 2], role: Role) -> Reader {
+    pub(crate) fn reader(self: &Rc<Self>, known: [u64; STREAMS], role: Role) -> Reader {
         let mut state = self.state.borrow_mut();
         state.readers += 1;
         let reader = Reader { output: self.clone(), id: state.readers, next: state.first, known };
@@ -213,7 +223,7 @@ pub(crate) struct Reader {
     /// The number of the next chunk.
     next: u64,
     /// Bytes of each stream that the reader has, or was told to be gone.
-    known: [u64; 2],
+    known: [u64; STREAMS],
 }
 
 impl Reader {
@@ -232,10 +242,12 @@ impl Reader {
 
     fn take(&mut self) -> Option<Bytes> {
         let mut state = self.output.state.borrow_mut();
-        let lost = [0, 1].map(|stream| state.gone[stream].saturating_sub(self.known[stream]));
-        if lost != [0, 0] {
-            self.known = [0, 1].map(|stream| self.known[stream] + lost[stream]);
-            return Some(Frame::message(FrameKind::Gap, &Gap { stdout: lost[0], stderr: lost[1] }));
+        let streams: [usize; STREAMS] = [0, 1, 2];
+        let lost = streams.map(|stream| state.gone[stream].saturating_sub(self.known[stream]));
+        if lost != [0; STREAMS] {
+            self.known = streams.map(|stream| self.known[stream] + lost[stream]);
+            let [stdout, stderr, results] = lost;
+            return Some(Frame::message(FrameKind::Gap, &Gap { stdout, stderr, results }));
         }
         loop {
             self.next = self.next.max(state.first);
@@ -245,7 +257,7 @@ impl Reader {
             let frame = match known {
                 0 => Some(chunk.frame.clone()),
                 _ if known >= payload => None,
-                _ => Some(Frame::data(STREAMS[stream], &chunk.frame[Frame::HEADER + known as usize..])),
+                _ => Some(Frame::data(chunk.kind, &chunk.frame[Frame::HEADER + known as usize..])),
             };
             self.known[stream] = self.known[stream].max(chunk.start + payload);
             self.next += 1;
@@ -327,7 +339,7 @@ mod tests {
             push(&output, FrameKind::Stderr, KIB);
         }
         assert!(output.held() <= bound::OUTPUT);
-        let (got, gone) = read(&mut output.reader([0, 0], Role::Watcher));
+        let (got, gone) = read(&mut output.reader([0; 3], Role::Watcher));
         assert_eq!([got[0] + gone[0], got[1] + gone[1]], [1200 * KIB as u64, 20 * KIB as u64]);
         assert!(gone[0] > 0 && got[0] >= 400 * KIB as u64, "{got:?} {gone:?}");
     }
@@ -335,8 +347,8 @@ mod tests {
     #[test]
     fn an_owner_loses_nothing_and_what_it_has_is_kept_for_others() {
         let output = Output::new(true);
-        let mut owner = output.reader([0, 0], Role::OwnerIfFree);
-        let mut second = output.reader([0, 0], Role::OwnerIfFree);
+        let mut owner = output.reader([0; 3], Role::OwnerIfFree);
+        let mut second = output.reader([0; 3], Role::OwnerIfFree);
         assert!(owner.is_owner() && !second.is_owner());
         for _ in 0..10 {
             push(&output, FrameKind::Stdout, 100 * KIB);
@@ -344,13 +356,13 @@ mod tests {
         assert_eq!(read(&mut owner), ([1000 * KIB as u64, 0], [0, 0]));
         assert!(output.held() <= bound::OUTPUT);
         assert_eq!(read(&mut second), ([500 * KIB as u64, 0], [500 * KIB as u64, 0]));
-        assert_eq!(read(&mut output.reader([950 * KIB as u64, 0], Role::Watcher)), ([50 * KIB as u64, 0], [0, 0]));
+        assert_eq!(read(&mut output.reader([950 * KIB as u64, 0, 0], Role::Watcher)), ([50 * KIB as u64, 0], [0, 0]));
     }
 
     #[test]
     fn what_only_the_owner_may_want_is_not_kept() {
         let output = Output::new(false);
-        let mut owner = output.reader([0, 0], Role::Owner);
+        let mut owner = output.reader([0; 3], Role::Owner);
         push(&output, FrameKind::Stderr, 10);
         assert_eq!(read(&mut owner), ([0, 10], [0, 0]));
         assert_eq!(output.held(), 0);
@@ -359,9 +371,9 @@ mod tests {
     #[test]
     fn a_new_owner_takes_the_place_of_the_old_one() {
         let output = Output::new(true);
-        let mut old = output.reader([0, 0], Role::Owner);
+        let mut old = output.reader([0; 3], Role::Owner);
         push(&output, FrameKind::Stdout, 300 * KIB);
-        let mut new = output.reader([0, 0], Role::Owner);
+        let mut new = output.reader([0; 3], Role::Owner);
         assert!(new.is_owner() && !old.is_owner());
         drop(old.take());
         assert_eq!(read(&mut new), ([300 * KIB as u64, 0], [0, 0]));
@@ -375,7 +387,7 @@ mod tests {
     async fn a_command_waits_a_while_for_an_owner_that_was_lost_and_not_for_one_that_left() {
         let output = Output::new(true);
         for (leaves, waits) in [(false, RETURN), (true, Duration::ZERO)] {
-            let owner = output.reader([0, 0], Role::Owner);
+            let owner = output.reader([0; 3], Role::Owner);
             push(&output, FrameKind::Stdout, bound::WAITING);
             if leaves {
                 owner.leave()
@@ -392,7 +404,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_owner_that_comes_again_in_time_has_missed_nothing() {
         let output = Output::new(true);
-        let mut owner = output.reader([0, 0], Role::Owner);
+        let mut owner = output.reader([0; 3], Role::Owner);
         push(&output, FrameKind::Stdout, 4 * bound::CHUNK);
         // What was taken is under way, and nothing says that it arrived.
         while owner.take().is_some() {}
@@ -400,7 +412,7 @@ mod tests {
         drop(owner);
         let again = async {
             tokio::time::sleep(RETURN / 2).await;
-            read(&mut output.reader([0, 0], Role::Owner))
+            read(&mut output.reader([0; 3], Role::Owner))
         };
         let (got, ()) = tokio::join!(again, output.room());
         assert_eq!(got, ([(4 * bound::CHUNK + bound::WAITING) as u64, 0], [0, 0]));
@@ -413,14 +425,14 @@ mod tests {
             push(&output, FrameKind::Stdout, 1);
         }
         assert!(output.held() <= bound::OUTPUT);
-        let (got, gone) = read(&mut output.reader([0, 0], Role::Watcher));
+        let (got, gone) = read(&mut output.reader([0; 3], Role::Watcher));
         assert_eq!(got[0] + gone[0], 100_000);
     }
 
     #[test]
     fn what_was_cleared_is_gone() {
         let output = Output::new(true);
-        let mut owner = output.reader([0, 0], Role::Owner);
+        let mut owner = output.reader([0; 3], Role::Owner);
         push(&output, FrameKind::Stdout, 7);
         output.clear();
         assert_eq!((output.held(), read(&mut owner)), (0, ([0, 0], [7, 0])));

@@ -45,6 +45,11 @@ impl Reaper {
         }
     }
 
+    /// Whether a process that was started has not been waited for, so that its id is nobody else's.
+    pub(crate) fn has(&self, pid: i32) -> bool {
+        self.0.borrow().waiting.contains_key(&pid)
+    }
+
     /// Announces that a command is being started.
     pub(crate) fn starting(&self) {
         self.0.borrow_mut().starting += 1;

@@ -20,15 +20,17 @@ use rustix::{
 use tokio::{
     io::AsyncReadExt,
     net::unix::pipe::{Receiver, Sender},
-    sync::oneshot,
+    sync::{MutexGuard, oneshot},
 };
 use zeroize::Zeroize;
 
 use crate::{
     input::{self, Input},
+    leaves::Leaf,
     output::Output,
     runs::{self, Run},
     server::Guest,
+    sessions,
     stream::{self, Frames},
     zygote,
 };
@@ -46,9 +48,9 @@ struct Ends {
 }
 
 /// When the guest ends a run by itself.
-struct Patience {
-    timeout: Option<Duration>,
-    grace: Duration,
+pub(crate) struct Patience {
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) grace: Duration,
 }
 
 /// Serves one who starts a run and owns it.
@@ -62,6 +64,9 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
     let mut request: StartRun = first.read().map_err(io::Error::other)?;
     let note = std::mem::take(&mut request.note);
     guest.ground.adapt(&mut request);
+    if let Some(session) = request.session.take() {
+        return sessions::serve_run(guest, request, session, (note, frames), out).await;
+    }
     let (ends, command_ends) = match make_ends(&request) {
         Ok(ends) => ends,
         Err(error) => {
@@ -70,40 +75,10 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
             return refuse(out, &StartFailed { step: "stdio".into(), errno }).await;
         }
     };
-    let spare = guest.leaves.take().await;
-    let leaf = spare.as_ref().map(|spare| spare.leaf().clone());
-    let quiet = guest.killing.lock().await;
-    if *guest.paused.borrow() {
-        spare.into_iter().for_each(|spare| guest.leaves.give_back(spare));
-        request.env.zeroize();
-        return refuse(out, &StartFailed { step: "paused".into(), errno: libc::EAGAIN }).await;
-    }
-    let beginning = Instant::now();
-    let started = if guest.runs.is_under_way(&request.run) || note.len() > bound::NOTE {
-        Ok(Err(StartFailed { step: "run".into(), errno: libc::EEXIST }))
-    } else {
-        match spare {
-            Some(spare) => match spare.become_command(&request, &command_ends).await {
-                Ok(started) => Ok(started),
-                // It was killed this very moment.
-                Err(_) => start(&guest, &request, &command_ends).await,
-            },
-            None => start(&guest, &request, &command_ends).await,
-        }
-    };
-    // Secrets are among the variables, and nobody here needs them again.
-    request.env.zeroize();
-    if let Some(leaf) = &leaf {
-        let (leaves, word) =
-            (guest.clone(), LeafWord { leaf: leaf.number, run: request.run.clone(), wants: true, shut: false });
-        tokio::task::spawn_local(async move { leaves.leaves.tell(word).await });
-    }
-    let (pid, ended) = match started? {
-        Ok(started) => started,
-        Err(failed) => {
-            drop(quiet);
-            return refuse(out, &failed).await;
-        }
+    let launched = launch(&guest, &mut request, &command_ends, note.len()).await?;
+    let Launched { pid, leaf, ended, beginning, quiet } = match launched {
+        Ok(launched) => launched,
+        Err(failed) => return refuse(out, &failed).await,
     };
     drop(command_ends);
     let run = Rc::new(Run {
@@ -117,16 +92,17 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
         alive: Cell::new(true),
         reason: Cell::new(EndReason::None),
         ended: Cell::new(None),
+        session: None,
     });
     guest.runs.started(run.clone());
     drop(quiet);
-    let reader = run.output.reader([0, 0], Role::Owner);
+    let reader = run.output.reader([0; 3], Role::Owner);
     let patience = Patience {
         timeout: request.timeout_ms.map(Duration::from_millis),
         grace: Duration::from_millis(request.grace_ms),
     };
     tokio::task::spawn_local(see_through(guest.clone(), run.clone(), (ends.stdout, ends.stderr), ended, patience));
-    let told = Started { pid, took_ns: beginning.elapsed().as_nanos() as u64 };
+    let told = Started { pid, took_ns: beginning.elapsed().as_nanos() as u64, session: None };
     if let Err(error) = stream::send(&mut out, Frame::message(FrameKind::Started, &told)).await {
         // Nobody knows of a run whose start was not heard, so nobody would ever end it.
         runs::send_signal(&guest, &run, libc::SIGKILL, EndReason::Cancelled).await;
@@ -136,8 +112,62 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
     runs::follow(&guest, &run, reader, (frames, writer), out).await
 }
 
+/// A command that was started.
+pub(crate) struct Launched<'a> {
+    pub(crate) pid: i32,
+    pub(crate) leaf: Option<Leaf>,
+    pub(crate) ended: oneshot::Receiver<Exited>,
+    /// When its start began.
+    pub(crate) beginning: Instant,
+    /// Nobody is killed before it is known that the command is there.
+    pub(crate) quiet: MutexGuard<'a, ()>,
+}
+
+/// Starts a command, in a leaf of its own where there are leaves. The outer error is the guest's, the inner one the command's.
+pub(crate) async fn launch<'a>(
+    guest: &'a Rc<Guest>,
+    request: &mut StartRun,
+    stdio: &[OwnedFd],
+    note: usize,
+) -> io::Result<Result<Launched<'a>, StartFailed>> {
+    let spare = guest.leaves.take().await;
+    let leaf = spare.as_ref().map(|spare| spare.leaf().clone());
+    let quiet = guest.killing.lock().await;
+    if *guest.paused.borrow() {
+        spare.into_iter().for_each(|spare| guest.leaves.give_back(spare));
+        request.env.zeroize();
+        return Ok(Err(paused()));
+    }
+    let beginning = Instant::now();
+    let started = if guest.runs.is_under_way(&request.run) || note > bound::NOTE {
+        Ok(Err(StartFailed { step: "run".into(), errno: libc::EEXIST }))
+    } else {
+        match spare {
+            Some(spare) => match spare.become_command(request, stdio).await {
+                Ok(started) => Ok(started),
+                // It was killed this very moment.
+                Err(_) => start(guest, request, stdio).await,
+            },
+            None => start(guest, request, stdio).await,
+        }
+    };
+    // Secrets are among the variables, and nobody here needs them again.
+    request.env.zeroize();
+    if let Some(leaf) = &leaf {
+        let (leaves, word) =
+            (guest.clone(), LeafWord { leaf: leaf.number, run: request.run.clone(), wants: true, shut: false });
+        tokio::task::spawn_local(async move { leaves.leaves.tell(word).await });
+    }
+    Ok(started?.map(|(pid, ended)| Launched { pid, leaf, ended, beginning, quiet }))
+}
+
+/// No command starts in a sandbox that is paused.
+pub(crate) fn paused() -> StartFailed {
+    StartFailed { step: "paused".into(), errno: libc::EAGAIN }
+}
+
 /// Says why there is no run.
-async fn refuse(mut out: SendStream<Bytes>, failed: &StartFailed) -> io::Result<()> {
+pub(crate) async fn refuse(mut out: SendStream<Bytes>, failed: &StartFailed) -> io::Result<()> {
     stream::send(&mut out, Frame::message(FrameKind::StartFailed, failed)).await?;
     stream::end(&mut out)
 }
@@ -189,13 +219,13 @@ fn make_terminal(rows: u32, columns: u32) -> io::Result<(Ends, [OwnedFd; 3])> {
 async fn start(
     guest: &Guest,
     request: &StartRun,
-    stdio: &[OwnedFd; 3],
+    stdio: &[OwnedFd],
 ) -> io::Result<Result<(i32, oneshot::Receiver<Exited>), StartFailed>> {
     let zygote = guest.zygote().await?;
     guest.reaper.starting();
     let asked = async {
-        let fds = [stdio[0].as_fd(), stdio[1].as_fd(), stdio[2].as_fd()];
-        zygote.async_io(tokio::io::Interest::WRITABLE, |socket| zygote::ask(socket.as_fd(), request, fds)).await?;
+        let fds: Vec<_> = stdio.iter().map(AsFd::as_fd).collect();
+        zygote.async_io(tokio::io::Interest::WRITABLE, |socket| zygote::ask(socket.as_fd(), request, &fds)).await?;
         zygote.async_io(tokio::io::Interest::READABLE, |socket| zygote::answer(socket.as_fd())).await
     };
     let answer = asked.await;
@@ -238,7 +268,7 @@ async fn see_through(
 }
 
 /// Ends a run when its time is over. The host does so earlier; this is for a run whose host is gone.
-async fn end_in_time(guest: &Guest, run: &Run, patience: Patience) -> std::convert::Infallible {
+pub(crate) async fn end_in_time(guest: &Guest, run: &Run, patience: Patience) -> std::convert::Infallible {
     if let Some(timeout) = patience.timeout {
         sleep_unpaused(guest, timeout).await;
         // One that the host has asked to end is not asked a second time; it may be about to tidy up.
@@ -303,7 +333,7 @@ async fn pump_output(
 }
 
 /// Reads one chunk behind room for its header. Says how long it is: nothing at the end of the stream.
-async fn read(pipe: &mut Option<Receiver>, buffer: &mut BytesMut) -> usize {
+pub(crate) async fn read(pipe: &mut Option<Receiver>, buffer: &mut BytesMut) -> usize {
     let Some(pipe) = pipe.as_mut() else { return 0 };
     if pipe.readable().await.is_err() {
         return 0;
@@ -315,12 +345,12 @@ async fn read(pipe: &mut Option<Receiver>, buffer: &mut BytesMut) -> usize {
 }
 
 /// Makes a frame of what was read. A small one is copied: it would hold all of the buffer for as long as it is kept.
-fn frame(kind: FrameKind, buffer: &mut BytesMut) -> Bytes {
+pub(crate) fn frame(kind: FrameKind, buffer: &mut BytesMut) -> Bytes {
     Frame::finish(kind, buffer);
     if buffer.len() < bound::CHUNK / 2 { Bytes::copy_from_slice(buffer) } else { buffer.split().freeze() }
 }
 
-async fn drain(run: &Run, kind: FrameKind, pipe: &Receiver) {
+pub(crate) async fn drain(run: &Run, kind: FrameKind, pipe: &Receiver) {
     let mut buffer = vec![0; bound::CHUNK];
     let mut drained = 0;
     while drained < MOST_DRAINED {

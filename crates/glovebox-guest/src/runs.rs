@@ -21,6 +21,7 @@ use crate::{
     output::{Output, Reader},
     processes::{self, Target},
     server::Guest,
+    sessions::InSession,
     stream::{self, Frames},
     zygote,
 };
@@ -56,11 +57,13 @@ pub(crate) struct Run {
     pub(crate) alive: Cell<bool>,
     pub(crate) reason: Cell<EndReason>,
     pub(crate) ended: Cell<Option<Exited>>,
+    /// The session that it runs in.
+    pub(crate) session: Option<InSession>,
 }
 
 impl Run {
     fn info(&self) -> RunInfo {
-        let [stdout_bytes, stderr_bytes] = self.output.written();
+        let [stdout_bytes, stderr_bytes, _] = self.output.written();
         RunInfo {
             run: self.id.clone(),
             pid: self.pid,
@@ -102,7 +105,8 @@ impl Runs {
     /// The leaves of all runs, with the runs' ids.
     pub(crate) fn leaves(&self) -> Vec<(u64, String)> {
         let (under_way, over) = (self.under_way.borrow(), self.over.borrow());
-        let all = over.iter().chain(under_way.iter());
+        // What is in the leaf of a session is the session's.
+        let all = over.iter().chain(under_way.iter()).filter(|run| run.session.is_none());
         all.filter_map(|run| Some((run.leaf.as_ref()?.number, run.id.clone()))).collect()
     }
 
@@ -203,7 +207,7 @@ pub(crate) async fn attach(guest: Rc<Guest>, body: RecvStream, mut out: SendStre
     let order: Attach = first.read().map_err(io::Error::other)?;
     let Some(run) = guest.runs.find(&order.run) else { return answer(out, FrameKind::NoRun).await };
     let role = Role::try_from(order.role).unwrap_or(Role::Watcher);
-    let reader = run.output.reader([order.stdout_from, order.stderr_from], role);
+    let reader = run.output.reader([order.stdout_from, order.stderr_from, order.results_from], role);
     let attached = Attached { owner: reader.is_owner(), stdin_bytes: run.input.taken(), note: run.note.clone() };
     let writer = if reader.is_owner() { run.input.new_owner() } else { Writer::Other };
     stream::send(&mut out, Frame::message(FrameKind::Attached, &attached)).await?;
@@ -241,16 +245,22 @@ pub(crate) async fn send_signal(guest: &Guest, run: &Run, number: i32, reason: E
     if run.reason.get() == EndReason::None {
         run.reason.set(reason);
     }
+    if let Some(session) = &run.session
+        && session.interrupt_first(guest, run, number)
+    {
+        return;
+    }
     let (zygote, members) = (guest.zygote_pid, guest.ground.members);
     let target = match &run.leaf {
         Some(leaf) => Target::Leaf { name: &leaf.name },
+        None if run.session.is_some() => Target::Command { main: run.pid, zygote },
         // Beside a run there may be what others left in leaves of their own, and the next one's child.
         None if guest.is_alone() => Target::Everything { zygote },
         None => Target::Command { main: run.pid, zygote },
     };
     if number == libc::SIGKILL && !*guest.paused.borrow() {
         processes::end_group(run.pid, members);
-        kill(guest, run, target).await;
+        kill(guest, (run.leaf.as_ref(), &run.id), target).await;
     } else {
         // Who is frozen may die only when the host lets it.
         processes::signal(target, number, members);
@@ -260,16 +270,16 @@ pub(crate) async fn send_signal(guest: &Guest, run: &Run, number: i32, reason: E
 /// Ends what a run that somebody ended has left: in its leaf, or everywhere if it is the only one. Its command may have ended at the
 /// first signal, and the others not.
 pub(crate) async fn end_rest(guest: &Guest, run: &Run) {
-    if run.reason.get() == EndReason::None {
+    if run.reason.get() == EndReason::None || run.session.is_some() {
         return;
     }
     match &run.leaf {
-        Some(leaf) => kill(guest, run, Target::Leaf { name: &leaf.name }).await,
+        Some(leaf) => kill(guest, (Some(leaf), &run.id), Target::Leaf { name: &leaf.name }).await,
         None if guest.stays && guest.is_alone() => {
             // No other may start meanwhile.
             let _killing = guest.killing.lock().await;
             if guest.is_alone() {
-                kill(guest, run, Target::Everything { zygote: guest.zygote_pid }).await;
+                kill(guest, (None, &run.id), Target::Everything { zygote: guest.zygote_pid }).await;
             }
         }
         None => {}
@@ -279,7 +289,7 @@ pub(crate) async fn end_rest(guest: &Guest, run: &Run) {
 /// Kills until nothing is left. Processes that fork others and end could run away from that for ever; the keeper is therefore asked
 /// to let nobody fork any more in the leaf, and then there are fewer of them with each pass. Without a leaf, the zygote is asked
 /// to end all commands in one step, if this is the only run.
-async fn kill(guest: &Guest, run: &Run, target: Target<'_>) {
+pub(crate) async fn kill(guest: &Guest, (leaf, run): (Option<&Leaf>, &str), target: Target<'_>) {
     if *guest.paused.borrow() {
         // Nobody who is frozen forks, and nobody dies before the host lets them.
         processes::signal(target, libc::SIGKILL, guest.ground.members);
@@ -298,8 +308,8 @@ async fn kill(guest: &Guest, run: &Run, target: Target<'_>) {
             tokio::task::yield_now().await;
             continue;
         }
-        if let Some(leaf) = run.leaf.as_ref().filter(|_| pass == QUICK_PASSES) {
-            let word = LeafWord { leaf: leaf.number, run: run.id.clone(), wants: false, shut: true };
+        if let Some(leaf) = leaf.filter(|_| pass == QUICK_PASSES) {
+            let word = LeafWord { leaf: leaf.number, run: run.to_owned(), wants: false, shut: true };
             guest.leaves.tell(word).await;
         }
         if matches!(target, Target::Everything { .. }) && pass % EACH_STEP == QUICK_PASSES {
@@ -331,7 +341,7 @@ pub(crate) async fn pause(guest: &Guest, paused: bool, out: SendStream<Bytes>) -
     answer(out, FrameKind::Done).await
 }
 
-async fn answer(mut out: SendStream<Bytes>, word: FrameKind) -> io::Result<()> {
+pub(crate) async fn answer(mut out: SendStream<Bytes>, word: FrameKind) -> io::Result<()> {
     stream::send(&mut out, Frame::data(word, &[])).await?;
     stream::end(&mut out)
 }

@@ -32,6 +32,7 @@ use crate::{
     reaper::Reaper,
     run,
     runs::{self, Runs},
+    sessions::{self, Sessions},
     sys, zygote,
 };
 
@@ -70,6 +71,7 @@ pub(crate) struct Guest {
     pub(crate) stays: bool,
     pub(crate) ground: Ground,
     pub(crate) runs: Runs,
+    pub(crate) sessions: Sessions,
     pub(crate) leaves: Leaves,
     /// Whether the host says that all commands are frozen.
     pub(crate) paused: watch::Sender<bool>,
@@ -93,7 +95,7 @@ impl Guest {
 
     /// Whether there is but one run, and nothing that tells its processes from those of others.
     pub(crate) fn is_alone(&self) -> bool {
-        self.runs.count() <= 1 && !self.leaves.are_there()
+        self.runs.count() <= 1 && !self.leaves.are_there() && self.sessions.are_none()
     }
 }
 
@@ -136,6 +138,7 @@ async fn serve<W>(
         stays: matches!(sockets.channel, GuestChannel::Listening(_)),
         ground: sockets.ground,
         runs: Runs::default(),
+        sessions: Sessions::default(),
         leaves: Leaves::default(),
         paused: watch::Sender::new(false),
         killing: Mutex::new(()),
@@ -265,6 +268,7 @@ async fn answer(guest: Rc<Guest>, request: Request<RecvStream>, mut respond: Sen
     let status = match head.uri.path() {
         path::RUN | path::ATTACH | path::RUNS | path::SIGNAL | path::PUT | path::FETCH => StatusCode::OK,
         path::PAUSE | path::RESUME => StatusCode::OK,
+        path::SESSIONS | path::INTERRUPT | path::END_SESSION => StatusCode::OK,
         path if files::serves(path) => StatusCode::OK,
         _ => StatusCode::NOT_FOUND,
     };
@@ -278,6 +282,9 @@ async fn answer(guest: Rc<Guest>, request: Request<RecvStream>, mut respond: Sen
         path::SIGNAL => runs::signal(guest, body, stream).await,
         path::PAUSE => runs::pause(&guest, true, stream).await,
         path::RESUME => runs::pause(&guest, false, stream).await,
+        path::SESSIONS => sessions::list(&guest, stream).await,
+        path::INTERRUPT => sessions::interrupt(&guest, body, stream).await,
+        path::END_SESSION => sessions::end(&guest, body, stream).await,
         path::PUT => files::put(&guest.ground, body, stream).await,
         path::FETCH => files::fetch(&guest.ground, body, stream).await,
         path if files::serves(path) => files::serve(&guest.ground, path, body, stream).await,

@@ -27,6 +27,8 @@ pub(crate) struct Prepared {
     pub(crate) env: Vec<CString>,
     pub(crate) cwd: CString,
     pub(crate) stdio: [RawFd; 3],
+    /// What becomes descriptor 3: the socket on which the interpreter of a session is told what to run.
+    pub(crate) control: Option<RawFd>,
     pub(crate) terminal: bool,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
@@ -34,6 +36,9 @@ pub(crate) struct Prepared {
     /// What must be given up of what the zygote had to say about signals.
     pub(crate) signals: Signals,
 }
+
+/// The descriptor of a session's socket.
+pub(crate) const CONTROL: RawFd = 3;
 
 /// What the child reports through the shared memory when it could not become the command.
 struct Child<'a> {
@@ -200,7 +205,7 @@ extern "C" fn become_command(arg: *mut c_void) -> c_int {
 
 /// The steps between `clone` and `execve`. Returns only when one failed.
 fn run_steps(child: &Child<'_>) -> (Step, c_int) {
-    let Prepared { cwd, stdio, terminal, uid, gid, has_groups, signals, .. } = child.prepared;
+    let Prepared { cwd, stdio, control, terminal, uid, gid, has_groups, signals, .. } = child.prepared;
     macro_rules! step {
         ($step:expr, $call:expr) => {
             // SAFETY: a system call on values that live in the suspended parent; no memory is handed over.
@@ -216,11 +221,18 @@ fn run_steps(child: &Child<'_>) -> (Step, c_int) {
     step!(Step::Stdio, libc::dup2(stdio[0], 0));
     step!(Step::Stdio, libc::dup2(stdio[1], 1));
     step!(Step::Stdio, libc::dup2(stdio[2], 2));
+    match control {
+        // It is there already, but would close at the exec.
+        Some(CONTROL) => step!(Step::Stdio, libc::fcntl(CONTROL, libc::F_SETFD, 0)),
+        Some(control) => step!(Step::Stdio, libc::dup2(*control, CONTROL)),
+        None => {}
+    }
+    let others = if control.is_some() { CONTROL + 1 } else { CONTROL };
     match child.kept {
-        None => step!(Step::Stdio, libc::syscall(libc::SYS_close_range, 3, c_int::MAX, 0)),
+        None => step!(Step::Stdio, libc::syscall(libc::SYS_close_range, others, c_int::MAX, 0)),
         Some(kept) => {
-            if kept > 3 {
-                step!(Step::Stdio, libc::syscall(libc::SYS_close_range, 3, kept - 1, 0));
+            if kept > others {
+                step!(Step::Stdio, libc::syscall(libc::SYS_close_range, others, kept - 1, 0));
             }
             step!(Step::Stdio, libc::syscall(libc::SYS_close_range, kept + 1, c_int::MAX, 0));
         }

@@ -1,7 +1,8 @@
 //! The zygote: starts commands for the guest, from inside the commands' control group.
 //!
 //! Guest and zygote speak over a SEQPACKET socket pair: one message asks for a command (a `StartRun` message, with
-//! the three standard descriptors attached), one message of three numbers answers. The other message asks for a child that
+//! the three standard descriptors attached, and for the interpreter of a session its socket), one message of three numbers
+//! answers. The other message asks for a child that
 //! enters a group and waits there for its command, which it is asked for in the same way on a socket of its own; see `leaves`. A third
 //! one asks for the end of all commands.
 
@@ -32,6 +33,9 @@ pub(crate) const MAX_REQUEST: usize = 1024 * 1024;
 
 /// Groups that a process has to enter to be in a leaf, at most: one in each hierarchy, and the socket that comes along.
 pub(crate) const MOST_DOORS: usize = 16;
+
+/// The first descriptor that no command's own takes the place of.
+const AHEAD: i32 = sys::CONTROL + 1;
 
 /// What a message asks for; its first byte.
 const COMMAND: u8 = b'c';
@@ -137,7 +141,7 @@ fn end_all(socket: &OwnedFd, identity: Identity) -> Result<i32, (Step, i32)> {
 /// The life of a parked child, as long as it is one. Returns when there will be no command.
 fn wait_in_groups(doors: Vec<OwnedFd>, terms: Terms) -> i32 {
     let mut doors = doors.into_iter();
-    let Some(Ok(socket)) = doors.next().map(|socket| rustix::io::fcntl_dupfd_cloexec(socket, 3)) else { return 1 };
+    let Some(Ok(socket)) = doors.next().map(|socket| rustix::io::fcntl_dupfd_cloexec(socket, AHEAD)) else { return 1 };
     for door in doors {
         if let Err(errno) = rustix::io::write(&door, b"0") {
             let _ = say(&socket, Err((Step::Group, errno.raw_os_error())));
@@ -159,7 +163,7 @@ fn wait_in_groups(doors: Vec<OwnedFd>, terms: Terms) -> i32 {
     }
     let Ok(Some((request, fds))) = receive(&socket) else { return 0 };
     // What comes in the place of a standard stream would keep its mark of closing at the exec.
-    let stdio: Result<Vec<OwnedFd>, _> = fds.into_iter().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 3)).collect();
+    let stdio: Result<Vec<OwnedFd>, _> = fds.into_iter().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, AHEAD)).collect();
     // On the way to the exec they are closed, whoever owns them.
     let stdio = stdio.map(std::mem::ManuallyDrop::new);
     let failed = match (request.split_first(), stdio) {
@@ -234,7 +238,7 @@ fn prepare(request: &[u8], stdio: &[OwnedFd], terms: Terms) -> Result<sys::Prepa
     let wrong = |_| (Step::Request, libc::EINVAL);
     let mut request = StartRun::decode(request).map_err(|_| (Step::Request, libc::EINVAL))?;
     let Terms { identity, signals } = terms;
-    let [stdin, stdout, stderr] = stdio else { return Err((Step::Request, libc::EBADF)) };
+    let [stdin, stdout, stderr, control @ ..] = stdio else { return Err((Step::Request, libc::EBADF)) };
     let strings =
         |texts: &[String]| texts.iter().map(|text| CString::new(text.as_str())).collect::<Result<Vec<_>, _>>();
     let program = request.argv.first().cloned().unwrap_or_default();
@@ -247,6 +251,7 @@ fn prepare(request: &[u8], stdio: &[OwnedFd], terms: Terms) -> Result<sys::Prepa
         env: env?,
         cwd: CString::new(request.cwd).map_err(wrong)?,
         stdio: [stdin.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd()],
+        control: control.first().map(AsRawFd::as_raw_fd),
         terminal: request.rows.is_some(),
         uid: identity.uid,
         gid: identity.gid,
@@ -264,12 +269,14 @@ fn candidates(program: &str, env: &[String]) -> Vec<String> {
     path.split(':').map(|folder| format!("{}/{program}", if folder.is_empty() { "." } else { folder })).collect()
 }
 
-/// Asks the zygote for a command. The socket is ready for writing when this is called.
-pub(crate) fn ask(socket: BorrowedFd<'_>, request: &StartRun, stdio: [BorrowedFd<'_>; 3]) -> io::Result<()> {
+/// Asks the zygote for a command with these descriptors. The socket is ready for writing when this is called.
+pub(crate) fn ask(socket: BorrowedFd<'_>, request: &StartRun, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let bytes = Zeroizing::new(request.encode_to_vec());
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(&stdio));
+    if !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
     sendmsg(socket.as_fd(), &[IoSlice::new(&[COMMAND]), IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use glovebox_core::{Error, ErrorCode, OutputRecord, Result, RunResult};
+use glovebox_core::{Error, ErrorCode, OutputRecord, Result, ResultRecord, RunResult};
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{MapAccess, Visitor},
@@ -13,13 +13,16 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// The document of a run without the bytes of its streams.
+/// The document of a run without the bytes of its streams and of what it showed.
 pub(crate) fn without_output(result: &mut RunResult) -> Result<String> {
     let (stdout, stderr) = (std::mem::take(&mut result.stdout), std::mem::take(&mut result.stderr));
     let bare = |stream: &OutputRecord| OutputRecord { text: None, base64: None, ..*stream };
     (result.stdout, result.stderr) = (bare(&stdout), bare(&stderr));
+    let results = result.results.take();
+    let bare = |shown: &ResultRecord| ResultRecord { mime: shown.mime.clone(), text: None, base64: None, ..*shown };
+    result.results = results.as_ref().map(|results| results.iter().map(bare).collect());
     let document = serde_json::to_string(&*result).map_err(unwritable);
-    (result.stdout, result.stderr) = (stdout, stderr);
+    (result.stdout, result.stderr, result.results) = (stdout, stderr, results);
     document
 }
 

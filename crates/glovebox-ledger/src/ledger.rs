@@ -18,7 +18,7 @@ use std::{
 };
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use glovebox_core::{Error, ErrorCode, OutputRecord, Result, RunId, RunResult, SandboxId};
+use glovebox_core::{Error, ErrorCode, OutputRecord, Result, ResultRecord, RunId, RunResult, SandboxId};
 use sqlx::{Connection, SqliteConnection, query, query_scalar};
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -183,7 +183,12 @@ impl Recording {
         let document = document::without_output(result)?;
         let stdout = KeptFile { name: "stdout".into(), content: KeptContent::Bytes(content(&result.stdout)?) };
         let stderr = KeptFile { name: "stderr".into(), content: KeptContent::Bytes(content(&result.stderr)?) };
-        let files = self.ledger.store_all([stdout, stderr].into_iter().chain(kept).collect()).await?;
+        let shown = result.results.iter().flatten().enumerate().map(|(number, shown)| KeptFile {
+            name: result_file(number, shown),
+            content: KeptContent::Bytes(shown.to_bytes()),
+        });
+        let files = [stdout, stderr].into_iter().chain(shown).chain(kept).collect();
+        let files = self.ledger.store_all(files).await?;
         let (outcome, started_at) = (result.outcome.kind().to_owned(), result.started_at.as_microsecond());
         let row = Ended { run: self.run, outcome, started_at, document };
         self.ledger.keep(&row, &files).await
@@ -195,6 +200,11 @@ impl Recording {
             owner.end();
         }
     }
+}
+
+/// The name in an export of something that a run showed.
+pub(crate) fn result_file(number: usize, shown: &ResultRecord) -> String {
+    format!("results/{number}.{}", shown.ending())
 }
 
 /// A run that is over, on its way into a row.

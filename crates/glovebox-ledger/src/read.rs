@@ -7,7 +7,8 @@ use std::{
 };
 
 use glovebox_core::{
-    Error, ErrorCode, Outcome, OutputRecord, Result, RunId, SandboxId, Usage, WorkspaceMode, WorkspaceRecord,
+    Error, ErrorCode, Outcome, OutputRecord, Result, ResultRecord, RunId, SandboxId, Usage, WorkspaceMode,
+    WorkspaceRecord,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ use sqlx::{query_as, query_scalar};
 use crate::{
     Ledger, ParseHashError,
     document::{Object, unreadable},
-    ledger::Ended,
+    ledger::{Ended, result_file},
     store,
     under_way::{self, Noted, Owner},
 };
@@ -258,16 +259,28 @@ impl Ledger {
                 document.set(stream.name(), &OutputRecord::new(content, record.bytes, record.truncated))?;
             }
         }
+        if let Some(results) = document.get::<Option<Vec<ResultRecord>>>("results")?.flatten() {
+            let mut whole = Vec::new();
+            for (number, bare) in results.into_iter().enumerate() {
+                let content = self.content(run, &result_file(number, &bare)).await?;
+                whole.push(ResultRecord::new(bare.mime, bare.value, bare.kind, content));
+            }
+            document.set("results", &whole)?;
+        }
         document.text()
     }
 
     /// What the ledger kept of a stream, byte for byte.
     pub async fn output(&self, run: RunId, stream: Stream) -> Result<Vec<u8>> {
-        let Some(mut reader) = self.file(run, stream.name()).await? else { return Ok(Vec::new()) };
+        self.content(run, stream.name()).await
+    }
+
+    /// The bytes of a file of a run; none where there is no such file.
+    async fn content(&self, run: RunId, name: &str) -> Result<Vec<u8>> {
+        let Some(mut reader) = self.file(run, name).await? else { return Ok(Vec::new()) };
         let mut content = Vec::new();
         reader.read_to_end(&mut content).map_err(|error| {
-            Error::new(ErrorCode::LedgerDamaged, format!("the {} of {run} cannot be read", stream.name()))
-                .because(error)
+            Error::new(ErrorCode::LedgerDamaged, format!("the {name} of {run} cannot be read")).because(error)
         })?;
         Ok(content)
     }

@@ -52,8 +52,16 @@ kinds! {
     Gap = 22,
     /// Guest: a run ([`RunInfo`](crate::RunInfo)).
     RunInfo = 23,
-    /// Guest: there is no such run.
+    /// Guest: there is no such run, or session.
     NoRun = 24,
+    /// Guest: a result of a session begins ([`ResultHead`](crate::session::ResultHead)).
+    Result = 25,
+    /// Guest: bytes of the result that began.
+    ResultData = 26,
+    /// Guest: what failed in the code of a session, a JSON object.
+    Exception = 27,
+    /// Guest: a session ([`SessionInfo`](crate::session::SessionInfo)).
+    SessionInfo = 28,
     /// Both: a file begins ([`FileEntry`](crate::FileEntry)).
     File = 32,
     /// Both: bytes of the file that began.

@@ -9,6 +9,7 @@ mod frame;
 mod leaf;
 mod message;
 mod places;
+pub mod session;
 
 pub use frame::{Decoder, Frame, FrameError, FrameKind, MAX_PAYLOAD};
 pub use leaf::LeafWord;
@@ -55,6 +56,12 @@ pub mod path {
     pub const PAUSE: &str = "/pause";
     /// Says that all commands go on.
     pub const RESUME: &str = "/resume";
+    /// Lists the sessions.
+    pub const SESSIONS: &str = "/sessions";
+    /// Interrupts what runs in a session ([`SessionName`](crate::session::SessionName)).
+    pub const INTERRUPT: &str = "/sessions/interrupt";
+    /// Ends a session, and all that it started ([`SessionName`](crate::session::SessionName)).
+    pub const END_SESSION: &str = "/sessions/end";
 }
 
 /// Bounds of the HTTP/2 connection.
@@ -83,6 +90,18 @@ pub mod bound {
     pub const NOTE: usize = 64 * 1024;
     /// Bytes that one read of a pipe or file takes.
     pub const CHUNK: usize = 64 * 1024;
+    /// Sessions of one sandbox.
+    pub const SESSIONS: usize = 64;
+    /// Bytes of one result of a session.
+    pub const RESULT: usize = 16 * 1024 * 1024;
+    /// Bytes of all results of one run.
+    pub const ALL_RESULTS: u64 = 32 * 1024 * 1024;
+    /// Results of one run.
+    pub const RESULTS: usize = 1000;
+    /// Bytes of what a session tells of an exception.
+    pub const EXCEPTION: usize = 256 * 1024;
+    /// Bytes of the code of one run in a session, and what goes with it.
+    pub const SESSION_INPUT: usize = 640 * 1024;
     /// Bytes of one frame of entries or events: a message takes more room when it is read than when it travels.
     pub const LISTED: usize = 128 * 1024;
 }

@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use prost::{Enumeration, Message};
 
+use crate::session::{SessionRun, SessionStarted};
+
 /// Starts a command.
 #[derive(Clone, PartialEq, Message)]
 pub struct StartRun {
@@ -39,6 +41,9 @@ pub struct StartRun {
     /// Whatever the host wants to be told by [`Attached`]; nothing to the guest.
     #[prost(bytes = "bytes", tag = "11")]
     pub note: Bytes,
+    /// The session that it runs in. Arguments, environment and folder are then those of the interpreter, if it is started now.
+    #[prost(message, optional, tag = "12")]
+    pub session: Option<SessionRun>,
 }
 
 /// The command started.
@@ -50,6 +55,9 @@ pub struct Started {
     /// How long its start took.
     #[prost(uint64, tag = "2")]
     pub took_ns: u64,
+    /// The session that it is in.
+    #[prost(message, optional, tag = "3")]
+    pub session: Option<SessionStarted>,
 }
 
 /// The command ended; exactly one of code and signal is there.
@@ -67,6 +75,9 @@ pub struct Exited {
     /// How long it ran, nanoseconds.
     #[prost(uint64, tag = "4")]
     pub lasted_ns: u64,
+    /// The interpreter of its session ended with it.
+    #[prost(bool, tag = "5")]
+    pub session_over: bool,
 }
 
 /// Why somebody ended a run.
@@ -87,6 +98,8 @@ pub enum EndReason {
     InodesFull = 5,
     /// A watch found too much in a volume.
     VolumeFull = 6,
+    /// The interpreter of its session said something that it may not.
+    BrokenSession = 7,
 }
 
 /// The command could not be started.
@@ -130,6 +143,9 @@ pub struct Attach {
     /// As what.
     #[prost(enumeration = "Role", tag = "4")]
     pub role: i32,
+    /// Bytes of results that are known already.
+    #[prost(uint64, tag = "5")]
+    pub results_from: u64,
 }
 
 /// What somebody is to a run. The command waits for its owner, as for the reader of a pipe; others lose what they are too
@@ -168,6 +184,9 @@ pub struct Gap {
     /// Bytes of standard error.
     #[prost(uint64, tag = "2")]
     pub stderr: u64,
+    /// Bytes of results.
+    #[prost(uint64, tag = "3")]
+    pub results: u64,
 }
 
 /// A run that the guest knows of.

@@ -112,6 +112,13 @@ pub(crate) struct ExecArgs {
     /// Print the run's id and do not wait for it; attach, wait and cancel take the id
     #[arg(long, short, help_heading = "The run")]
     pub(crate) detach: bool,
+    /// Run CODE, or the text of FILE, in this session: an interpreter that stays, and knows what runs before it defined; it is
+    /// begun by the first run
+    #[arg(long, value_name = "NAME", help_heading = "What to run")]
+    pub(crate) session: Option<String>,
+    /// With --session: write what the run shows (values, figures, tables) into files in this folder
+    #[arg(long, value_name = "DIR", help_heading = "Files")]
+    pub(crate) results: Option<std::path::PathBuf>,
     #[command(flatten)]
     pub(crate) command: CommandArgs,
 }

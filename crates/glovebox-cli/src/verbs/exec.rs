@@ -2,8 +2,8 @@
 
 use std::{ffi::OsString, mem::ManuallyDrop, pin::pin};
 
-use glovebox_core::{Outcome, Result};
-use glovebox_engine::Toolchains;
+use glovebox_core::{Error, ErrorCode, Language, Outcome, Result};
+use glovebox_engine::{Sandbox, Toolchains, session_languages};
 use glovebox_ledger::Ledger;
 
 use super::{
@@ -17,6 +17,7 @@ use crate::{
     program::{self, Typed},
     report,
     request::{self, Plan},
+    session::{self, Wanted},
 };
 
 pub(crate) fn execute(
@@ -29,7 +30,8 @@ pub(crate) fn execute(
         return attach::detach(globals);
     }
     let program = (args.program.as_slice(), after_dashes.as_deref());
-    let command = run::typed_wins(args.command.clone(), flags, program, globals.json);
+    let mut command = run::typed_wins(args.command.clone(), flags, program, globals.json);
+    let wanted = session::wanted(args, flags, after_dashes.as_deref())?;
     // Before the sandbox is looked for: of `exec -l box ls` the language is wrong, and not the sandbox.
     if let Some(language) = command.language.as_deref().filter(|_| after_dashes.is_none()) {
         program::by_name(language)?;
@@ -42,9 +44,18 @@ pub(crate) fn execute(
     let (engine, runtime) = (ManuallyDrop::new(engine), ManuallyDrop::new(runtime()?));
     let sandbox = ManuallyDrop::new(runtime.block_on(engine.open(&args.id))?);
     let spec = sandbox.record().map(|record| record.spec.clone()).unwrap_or_default();
-    let typed = Typed { call: format!("glovebox exec {}", args.id), program: &args.program, after_dashes };
-    let Plan { request, language, left_behind } =
-        request::command_plan(globals, typed, &command, flags, (spec.clone(), Toolchains::default()))?;
+    let in_session = wanted.is_some();
+    let Plan { request, language, left_behind } = match wanted {
+        Some(wanted) => {
+            command.stdin = None;
+            let language = runtime.block_on(language_of(&sandbox, &wanted))?;
+            request::session_plan(globals, (wanted, language), &command, flags, spec.clone())?
+        }
+        None => {
+            let typed = Typed { call: format!("glovebox exec {}", args.id), program: &args.program, after_dashes };
+            request::command_plan(globals, typed, &command, flags, (spec.clone(), Toolchains::default()))?
+        }
+    };
     let (argv, with_terminal) = (request.command.argv.clone(), request.terminal.is_some());
     if args.detach {
         let following = async { attach::follow_detached(sandbox.start(request).await?).await };
@@ -62,6 +73,7 @@ pub(crate) fn execute(
         Err(error) => return Err(run::explain_not_found(error, language, &argv, Some(&args.id))),
     };
     report::warnings(&result);
+    let written = args.results.as_deref().map(|folder| session::write_results(&result, folder)).transpose()?;
     if globals.verbose {
         report::details(&result);
     }
@@ -69,8 +81,30 @@ pub(crate) fn execute(
         report::document(&result)?;
     } else {
         report::run(&result, None, &engine.artifact_dir(result.run));
+        match &written {
+            Some(files) => files.iter().for_each(|file| report::say(&format!("shown: {}", file.display()))),
+            None if in_session => session::report_results(&result),
+            None => {}
+        }
         run::hint_at_workspace(&result, &stderr_tail, left_behind.as_deref(), Some(&args.id));
         run::hint_at_network(&result, &stderr_tail, &spec);
     }
     Ok(result.outcome.exit_code())
+}
+
+/// The language of a run in a session: what was named, or what the session is in.
+async fn language_of(sandbox: &Sandbox, wanted: &Wanted) -> Result<&'static Language> {
+    if let Some(language) = wanted.language {
+        return Ok(language);
+    }
+    let sessions = sandbox.sessions().await?;
+    let known = sessions.iter().find(|session| session.name == wanted.name.as_str());
+    known.and_then(|session| Language::by_name(&session.language)).ok_or_else(|| {
+        let there: Vec<&str> = session_languages().collect();
+        Error::new(
+            ErrorCode::Usage,
+            format!("there is no session {} yet, and its first run needs --language", wanted.name),
+        )
+        .hint(format!("-l LANGUAGE, one of {}", there.join(", ")))
+    })
 }

@@ -16,6 +16,7 @@ pub(crate) mod projects;
 pub(crate) mod prove;
 pub(crate) mod run;
 pub(crate) mod runs;
+pub(crate) mod sessions;
 mod several;
 pub(crate) mod states;
 pub(crate) mod top;

@@ -279,6 +279,11 @@ async fn forward(run: &mut Run, output: &mut Output, stderr_tail: &mut Vec<u8>, 
                     "{bytes} bytes of output are missing here; glovebox runs logs has them once the run is over"
                 ));
             }
+            // What a terminal can show of a value; the rest is said when the run is over.
+            Event::Result(shown) if shown.mime == "text/plain" => {
+                let line = [&shown.bytes[..], b"\n"].concat();
+                output.write(Chunk::Stdout(line.into())).await?;
+            }
             _ => {}
         }
     }
