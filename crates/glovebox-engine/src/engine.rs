@@ -302,10 +302,12 @@ impl Sandbox {
                 None => Error::new(ErrorCode::SandboxLost, "the command did not start within its time"),
             }),
         };
-        let session = session.zip(begun.as_ref().ok()).and_then(|(session, begun)| {
-            let InSession { name, .. } = request.session.as_ref()?;
-            Some(session.started(&self.place, name, begun.session.clone()?))
-        });
+        let session = match (session, &begun, &request.session) {
+            (Some(session), Ok(Begun { session: Some(told), .. }), Some(InSession { name, .. })) => {
+                Some(session.started(&self.place, name, told.clone()).await)
+            }
+            _ => None,
+        };
         match begun {
             Ok(begun) => {
                 let beginning = Beginning { request, stdin, before, first, begun, entry, slot, session };

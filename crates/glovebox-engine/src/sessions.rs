@@ -9,6 +9,8 @@ pub(crate) mod drivers;
 mod notes;
 mod shown;
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
 use glovebox_core::{
     Error, ErrorCode, Evidence, Language, Result, RunId, SandboxId, SessionName, SessionRecord, Warning,
@@ -27,6 +29,9 @@ use crate::{
 use drivers::Driver;
 pub(crate) use notes::Notes;
 pub(crate) use shown::Shown;
+
+/// A run that started within so much time had to wait for no other.
+const AT_ONCE: Duration = Duration::from_millis(20);
 
 /// The languages that there are sessions in.
 pub fn session_languages() -> impl Iterator<Item = &'static str> {
@@ -70,6 +75,8 @@ pub(crate) struct Beginning {
     /// What it was known by when somebody last used it.
     known: Option<RunId>,
     before: Evidence,
+    /// When that was looked at.
+    looked_at: Instant,
 }
 
 impl Beginning {
@@ -100,7 +107,7 @@ impl Beginning {
             opening: if known.is_some() { Bytes::new() } else { opening.clone() },
             input,
         };
-        Ok(Some(Beginning { run, opening, known, before }))
+        Ok(Some(Beginning { run, opening, known, before, looked_at: Instant::now() }))
     }
 
     /// Whether the guest has to be asked again, because the session is not there any more. Then it is made ready for that.
@@ -113,14 +120,21 @@ impl Beginning {
     }
 
     /// The session, now that a run in it has started.
-    pub(crate) fn started(self, place: &Place, name: &SessionName, told: SessionStarted) -> Current {
+    pub(crate) async fn started(self, place: &Place, name: &SessionName, told: SessionStarted) -> Current {
         let key = told.key.parse().unwrap_or_else(|_| RunId::new());
         let lost = told.new && (self.known.is_some() || told.before.is_some());
         if told.new {
             place.sessions.note(name, key);
         }
         // A guest that gives another key than the one that is known mixes up only its own sessions.
-        let before = if told.new || self.known != Some(key) { Evidence::default() } else { self.before };
+        let before = match self.known == Some(key) && !told.new {
+            false => Evidence::default(),
+            // Others may have had their turns meanwhile.
+            true if self.looked_at.elapsed() > AT_ONCE => {
+                place.backend.evidence(place.id, Some(key)).await.unwrap_or(self.before)
+            }
+            true => self.before,
+        };
         Current { key: Some(key), before, lost, ended_before: told.before, new: told.new, number: told.runs }
     }
 }

@@ -93,7 +93,8 @@ impl Leaves {
                     }
                     // It was killed while it waited; the leaf goes as if a run had been in it.
                     let run = "none".to_owned();
-                    self.tell(LeafWord { leaf: spare.leaf.number, run, wants: true, shut: false }).await;
+                    self.tell(LeafWord { leaf: spare.leaf.number, run, wants: true, shut: false, at_rest: false })
+                        .await;
                 }
                 if self.hands.get() != Hands::Now {
                     return None;
@@ -179,11 +180,18 @@ pub(crate) async fn serve(guest: Rc<Guest>, listening: OwnedFd) -> io::Result<()
 }
 
 async fn serve_keeper(guest: &Guest, keeper: &AsyncFd<OwnedFd>) -> io::Result<()> {
-    for (leaf, run) in guest.runs.leaves().into_iter().chain(guest.sessions.leaves()) {
-        guest.leaves.tell(LeafWord { leaf, run, wants: false, shut: false }).await;
+    let of_runs = guest.runs.leaves().into_iter().map(|(leaf, run)| (leaf, run, false));
+    for (leaf, run, at_rest) in of_runs.chain(guest.sessions.leaves()) {
+        guest.leaves.tell(LeafWord { leaf, run, wants: false, shut: false, at_rest }).await;
     }
     let spare = guest.leaves.spare.borrow().as_ref().map(|spare| spare.leaf.number);
-    let word = LeafWord { leaf: spare.unwrap_or_default(), run: String::new(), wants: spare.is_none(), shut: false };
+    let word = LeafWord {
+        leaf: spare.unwrap_or_default(),
+        run: String::new(),
+        wants: spare.is_none(),
+        shut: false,
+        at_rest: false,
+    };
     guest.leaves.tell(word).await;
     loop {
         let Some((leaf, doors)) = keeper.async_io(Interest::READABLE, receive).await? else { return Ok(()) };
@@ -193,7 +201,10 @@ async fn serve_keeper(guest: &Guest, keeper: &AsyncFd<OwnedFd>) -> io::Result<()
         } else {
             // Commands may have all processes that there can be. Runs do without meanwhile.
             tokio::time::sleep(AGAIN).await;
-            guest.leaves.tell(LeafWord { leaf: number, run: "none".to_owned(), wants: true, shut: false }).await;
+            guest
+                .leaves
+                .tell(LeafWord { leaf: number, run: "none".to_owned(), wants: true, shut: false, at_rest: false })
+                .await;
         }
         guest.leaves.changed.notify_waiters();
     }

@@ -154,8 +154,10 @@ pub(crate) async fn launch<'a>(
     // Secrets are among the variables, and nobody here needs them again.
     request.env.zeroize();
     if let Some(leaf) = &leaf {
-        let (leaves, word) =
-            (guest.clone(), LeafWord { leaf: leaf.number, run: request.run.clone(), wants: true, shut: false });
+        let (leaves, word) = (
+            guest.clone(),
+            LeafWord { leaf: leaf.number, run: request.run.clone(), wants: true, shut: false, at_rest: false },
+        );
         tokio::task::spawn_local(async move { leaves.leaves.tell(word).await });
     }
     Ok(started?.map(|(pid, ended)| Launched { pid, leaf, ended, beginning, quiet }))

@@ -309,7 +309,7 @@ pub(crate) async fn kill(guest: &Guest, (leaf, run): (Option<&Leaf>, &str), targ
             continue;
         }
         if let Some(leaf) = leaf.filter(|_| pass == QUICK_PASSES) {
-            let word = LeafWord { leaf: leaf.number, run: run.to_owned(), wants: false, shut: true };
+            let word = LeafWord { leaf: leaf.number, run: run.to_owned(), wants: false, shut: true, at_rest: false };
             guest.leaves.tell(word).await;
         }
         if matches!(target, Target::Everything { .. }) && pass % EACH_STEP == QUICK_PASSES {

@@ -20,6 +20,9 @@ pub struct LeafWord {
     /// Whether nobody may fork in the leaf any more, because the run in it was ended.
     #[prost(bool, tag = "4")]
     pub shut: bool,
+    /// Whether what is in the leaf only waits: the interpreter of a session without a run.
+    #[prost(bool, tag = "5")]
+    pub at_rest: bool,
 }
 
 impl LeafWord {

@@ -59,6 +59,8 @@ struct Leaf {
     /// Whether nobody may fork in it any more. What is refused from then on is our doing.
     is_shut: bool,
     is_gone: bool,
+    /// Whether only the interpreter of a session is in it that has nothing to do, as the guest says.
+    at_rest: bool,
 }
 
 impl Leaf {
@@ -106,8 +108,8 @@ impl Leaves {
             return;
         }
         match self.known.iter_mut().find(|leaf| leaf.number == word.leaf) {
-            Some(leaf) if leaf.run.is_empty() => leaf.run = word.run,
-            Some(_) => {}
+            Some(leaf) if leaf.run.is_empty() => (leaf.run, leaf.at_rest) = (word.run, word.at_rest),
+            Some(leaf) => leaf.at_rest = word.at_rest,
             None if self.spare == Some(word.leaf) && !word.run.is_empty() => {
                 self.spare = None;
                 let storage_before = Some(storage_bytes(guest));
@@ -127,8 +129,19 @@ impl Leaves {
 
     fn add(&mut self, number: u64, run: String, storage_before: Option<(u64, u64)>, counters: Option<Counters>) {
         let counted = Counted::default();
-        let (is_read, is_shut, is_gone) = (false, false, false);
-        self.known.push_back(Leaf { number, run, counted, storage_before, counters, is_read, is_shut, is_gone });
+        let (is_read, is_shut, is_gone, at_rest) = (false, false, false, false);
+        let leaf = Leaf { number, run, counted, storage_before, counters, is_read, is_shut, is_gone, at_rest };
+        self.known.push_back(leaf);
+    }
+
+    /// How many interpreters only wait. One beside which something else runs in its leaf does not count: that is at work.
+    pub(super) fn at_rest(&self, groups: &Groups) -> usize {
+        let resting: Vec<u64> = self.known.iter().filter(|leaf| leaf.at_rest).map(|leaf| leaf.number).collect();
+        if resting.is_empty() {
+            return 0;
+        }
+        let alone = |(number, processes): &(u64, Vec<i32>)| resting.contains(number) && processes.len() == 1;
+        groups.leaf_processes().iter().filter(|leaf| alone(leaf)).count()
     }
 
     /// The leaves that a run took.

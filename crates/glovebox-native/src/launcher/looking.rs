@@ -66,8 +66,11 @@ impl Launcher {
             let busy = commands.len() > 1;
             let groups = &live.groups;
             let Some(kept) = &mut live.living else { continue };
-            // A running process is use, and whoever pauses a sandbox wants it to be there later.
-            let until_end = match kept.look_at_life(|| busy || groups.is_frozen()) {
+            // A running process is use, and whoever pauses a sandbox wants it to be there later. An interpreter that waits for the next
+            // run in its session is none.
+            let at_rest = || kept.leaves.as_ref().map_or(0, |leaves| leaves.at_rest(groups));
+            let at_work = || busy && commands.len() > 1 + at_rest();
+            let until_end = match kept.look_at_life(|| groups.is_frozen() || at_work()) {
                 Ok(until) => until,
                 Err(reason) if !live.destroy => {
                     kept.ended = Some(reason);

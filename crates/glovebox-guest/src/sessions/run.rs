@@ -1,0 +1,399 @@
+//! A run in a session, from its turn to its end.
+
+use std::{
+    cell::Cell,
+    io,
+    os::fd::OwnedFd,
+    rc::Rc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use bytes::{Bytes, BytesMut};
+use glovebox_proto::{
+    EndReason, Exited, Frame, FrameKind, Role, StartFailed, StartRun, Started, bound,
+    session::{Replies, Reply, SessionRun, SessionStarted},
+};
+use h2::SendStream;
+use rustix::{
+    fs::{Mode, OFlags},
+    pipe::PipeFlags,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{UnixStream, unix::pipe::Receiver},
+    sync::{Notify, OwnedMutexGuard},
+};
+
+use super::{FAREWELL, InSession, Interpreter, Known, Session};
+use crate::{
+    input::Input,
+    output::Output,
+    run::{self, Launched, Patience},
+    runs::{self, Run},
+    server::Guest,
+    stream::{self, Frames},
+};
+
+/// No name of a session is longer.
+const LONGEST_NAME: usize = 128;
+/// How long an interpreter waits before the keeper is told so: not for each of many short runs.
+const UNTIL_REST: Duration = Duration::from_secs(1);
+/// How often a run is asked to stop before it is killed.
+const INTERRUPTS: u32 = 4;
+
+/// Serves one who starts a run in a session and owns it.
+pub(crate) async fn serve_run(
+    guest: Rc<Guest>,
+    mut request: StartRun,
+    order: SessionRun,
+    (note, frames): (Bytes, Frames),
+    mut out: SendStream<Bytes>,
+) -> io::Result<()> {
+    if order.name.is_empty() || order.name.len() > LONGEST_NAME || order.input.len() > bound::SESSION_INPUT {
+        return run::refuse(out, &failed("session", libc::EINVAL)).await;
+    }
+    if note.len() > bound::NOTE {
+        return run::refuse(out, &failed("run", libc::EEXIST)).await;
+    }
+    let (session, mut turn) = loop {
+        let Some(session) = guest.sessions.find_or_add(&order.name) else {
+            return run::refuse(out, &failed("sessions", libc::EMFILE)).await;
+        };
+        let turn = tokio::select! {
+            turn = session.turn.clone().lock_owned() => turn,
+            () = stream::gone(&mut out) => return Ok(()),
+        };
+        // It may have been closed meanwhile, and the name be another one's.
+        if !session.closed.get() {
+            break (session, turn);
+        }
+    };
+    let beginning = Instant::now();
+    let started = match make_ready(&guest, &session, &mut turn, &mut request, &order).await? {
+        Ok(started) => started,
+        Err(refused) => {
+            if turn.is_none() && session.known.borrow().started.is_none() {
+                guest.sessions.remove(&session);
+            }
+            return run::refuse(out, &refused).await;
+        }
+    };
+    let grace = Duration::from_millis(request.grace_ms);
+    let patience = Patience { timeout: request.timeout_ms.map(Duration::from_millis), grace };
+    let run = new_run(&session, request, note, grace);
+    guest.runs.started(run.clone());
+    let reader = run.output.reader([0; 3], Role::Owner);
+    let told = [if started.new { &order.opening[..] } else { &[] }, &order.input[..]].concat();
+    tokio::task::spawn_local(see_through(guest.clone(), run.clone(), turn, told.into(), patience));
+    let told = Started { pid: run.pid, took_ns: beginning.elapsed().as_nanos() as u64, session: Some(started) };
+    if let Err(error) = stream::send(&mut out, Frame::message(FrameKind::Started, &told)).await {
+        // Nobody knows of a run whose start was not heard, so nobody would ever end it.
+        runs::send_signal(&guest, &run, libc::SIGKILL, EndReason::Cancelled).await;
+        return Err(error);
+    }
+    let writer = run.input.new_owner();
+    runs::follow(&guest, &run, reader, (frames, writer), out).await
+}
+
+fn failed(step: &str, errno: i32) -> StartFailed {
+    StartFailed { step: step.into(), errno }
+}
+
+/// Sees to it that the session has an interpreter for a run. The outer error is the guest's, the inner one is for whoever asked.
+async fn make_ready(
+    guest: &Rc<Guest>,
+    session: &Session,
+    turn: &mut Option<Interpreter>,
+    request: &mut StartRun,
+    order: &SessionRun,
+) -> io::Result<Result<SessionStarted, StartFailed>> {
+    if let Some(interpreter) = turn
+        && let Ok(exited) = interpreter.ended.try_recv()
+    {
+        session.known.borrow_mut().ended = Some(exited);
+        *turn = None;
+    }
+    let new = turn.is_none();
+    if guest.runs.is_under_way(&request.run) {
+        return Ok(Err(failed("run", libc::EEXIST)));
+    }
+    if !new && session.known.borrow().language != order.language {
+        return Ok(Err(failed("language", libc::EINVAL)));
+    }
+    if new && order.opening.is_empty() {
+        return Ok(Err(failed("opening", libc::ENOENT)));
+    }
+    if *guest.paused.borrow() {
+        return Ok(Err(run::paused()));
+    }
+    let before = session.known.borrow().ended.filter(|_| new);
+    if new {
+        session.end_rest(guest).await;
+        match start(guest, session, request, order).await? {
+            Ok(interpreter) => *turn = Some(interpreter),
+            Err(refused) => return Ok(Err(refused)),
+        }
+    }
+    session.tell_rest(guest, false).await;
+    let mut known = session.known.borrow_mut();
+    known.runs += 1;
+    Ok(Ok(SessionStarted { key: known.key.clone(), new, before, runs: known.runs }))
+}
+
+/// A run that has the turn of its session.
+fn new_run(session: &Rc<Session>, request: StartRun, note: Bytes, grace: Duration) -> Rc<Run> {
+    let mut known = session.known.borrow_mut();
+    let run = Rc::new(Run {
+        id: request.run,
+        pid: known.pid,
+        leaf: known.leaf.clone(),
+        started: SystemTime::now(),
+        note,
+        output: Output::new(request.keep_output),
+        input: Input::new(None, None),
+        alive: Cell::new(true),
+        reason: Cell::new(EndReason::None),
+        ended: Cell::new(None),
+        session: Some(InSession {
+            session: session.clone(),
+            interrupted: Cell::new(false),
+            ending: Notify::new(),
+            grace,
+        }),
+    });
+    known.busy = Some(run.clone());
+    run
+}
+
+/// Starts the interpreter of a session. The outer error is the guest's, the inner one the interpreter's.
+async fn start(
+    guest: &Rc<Guest>,
+    session: &Session,
+    request: &mut StartRun,
+    order: &SessionRun,
+) -> io::Result<Result<Interpreter, StartFailed>> {
+    let (control, stdout, stderr, theirs) = match make_ends() {
+        Ok(ends) => ends,
+        Err(error) => {
+            let errno = error.raw_os_error().unwrap_or(libc::EIO);
+            return Ok(Err(StartFailed { step: "stdio".into(), errno }));
+        }
+    };
+    // The interpreter's group is the session's, and no run's.
+    let run = std::mem::replace(&mut request.run, order.key.clone());
+    let launched = run::launch(guest, request, &theirs, 0).await;
+    request.run = run;
+    Ok(launched?.map(|Launched { pid, leaf, ended, .. }| {
+        let (language, key) = (order.language.clone(), order.key.clone());
+        let started = Some(SystemTime::now());
+        *session.known.borrow_mut() =
+            Known { language, key, pid, leaf, started, runs: 0, busy: None, at_rest: false, ended: None };
+        let (stdout, stderr) = (Some(stdout), Some(stderr));
+        Interpreter { control, replies: Replies::default(), stdout, stderr, ended }
+    }))
+}
+
+/// Makes what an interpreter speaks through: our ends, and its own.
+fn make_ends() -> io::Result<(UnixStream, Receiver, Receiver, [OwnedFd; 4])> {
+    let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC);
+    let (stdout, command_stdout) = pipe()?;
+    let (stderr, command_stderr) = pipe()?;
+    rustix::io::ioctl_fionbio(&stdout, true)?;
+    rustix::io::ioctl_fionbio(&stderr, true)?;
+    let nothing = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let ends = [nothing, command_stdout, command_stderr, theirs.into()];
+    let stdout = Receiver::from_owned_fd_unchecked(stdout)?;
+    let stderr = Receiver::from_owned_fd_unchecked(stderr)?;
+    Ok((UnixStream::from_std(ours)?, stdout, stderr, ends))
+}
+
+/// How a run in a session was over.
+enum Over {
+    /// The interpreter says so.
+    Done(u8),
+    /// The interpreter ended.
+    Died(Exited),
+    /// The interpreter's socket is closed.
+    Closed,
+    /// The interpreter said something else than it may.
+    Broke,
+}
+
+/// Sees a run through to its end, whoever reads it.
+async fn see_through(
+    guest: Rc<Guest>,
+    run: Rc<Run>,
+    mut turn: OwnedMutexGuard<Option<Interpreter>>,
+    told: Bytes,
+    patience: Patience,
+) {
+    let Some(InSession { session, .. }) = &run.session else { return };
+    let Some(interpreter) = turn.as_mut() else { return };
+    let started = Instant::now();
+    let over = tokio::select! {
+        biased;
+        over = carry(&run, interpreter, told) => over,
+        never = run::end_in_time(&guest, &run, patience) => match never {},
+        never = kill_after_grace(&guest, &run) => match never {},
+    };
+    let exited = match over {
+        Over::Done(code) => Exited { code: Some(code.into()), ..Exited::default() },
+        Over::Died(exited) => exited,
+        // One that ends closes its socket before it has ended.
+        Over::Closed => match tokio::time::timeout(FAREWELL, &mut interpreter.ended).await {
+            Ok(exited) => exited.unwrap_or_default(),
+            Err(_) => end_broken(&guest, &run, interpreter).await,
+        },
+        Over::Broke => end_broken(&guest, &run, interpreter).await,
+    };
+    run.alive.set(false);
+    drain(&run, &interpreter.stdout, &interpreter.stderr).await;
+    // A run that is being killed is over only when all of it is gone.
+    drop(guest.killing.lock().await);
+    if !matches!(over, Over::Done(_)) {
+        session.known.borrow_mut().ended = Some(exited);
+        *turn = None;
+        session.end_rest(&guest).await;
+    }
+    let runs = {
+        let mut known = session.known.borrow_mut();
+        known.busy = None;
+        known.runs
+    };
+    let lasted_ns = started.elapsed().as_nanos() as u64;
+    let (reason, session_over) = (run.reason.get().into(), !matches!(over, Over::Done(_)));
+    guest.runs.ended(&run, Exited { reason, lasted_ns, session_over, ..exited });
+    drop(turn);
+    rest_later(&guest, session, runs).await;
+}
+
+/// Tells the keeper that an interpreter only waits, once it has for a while.
+async fn rest_later(guest: &Guest, session: &Session, runs: u64) {
+    tokio::time::sleep(UNTIL_REST).await;
+    let waits = {
+        let known = session.known.borrow();
+        known.busy.is_none() && known.runs == runs && known.ended.is_none()
+    };
+    if waits && !session.closed.get() {
+        session.tell_rest(guest, true).await;
+    }
+}
+
+/// Ends an interpreter that does not follow the rules, or cannot.
+async fn end_broken(guest: &Guest, run: &Run, interpreter: &mut Interpreter) -> Exited {
+    runs::send_signal(guest, run, libc::SIGKILL, EndReason::BrokenSession).await;
+    (&mut interpreter.ended).await.unwrap_or_default()
+}
+
+/// Takes what is in the pipes.
+async fn drain(run: &Run, stdout: &Option<Receiver>, stderr: &Option<Receiver>) {
+    for (kind, pipe) in [(FrameKind::Stdout, stdout), (FrameKind::Stderr, stderr)] {
+        if let Some(pipe) = pipe {
+            run::drain(run, kind, pipe).await;
+        }
+    }
+}
+
+/// Kills what does not stop within its grace after an interrupt that was to end it.
+async fn kill_after_grace(guest: &Guest, run: &Run) -> std::convert::Infallible {
+    if let Some(session) = &run.session {
+        session.ending.notified().await;
+        for _ in 0..INTERRUPTS {
+            tokio::time::sleep(session.grace() / INTERRUPTS).await;
+            // The first one may have come before the code began.
+            session.session.interrupt(guest);
+        }
+        runs::send_signal(guest, run, libc::SIGKILL, run.reason.get()).await;
+    }
+    std::future::pending().await
+}
+
+/// Tells the interpreter what to run, and carries what it writes and shows until it is done.
+async fn carry(run: &Run, interpreter: &mut Interpreter, told: Bytes) -> Over {
+    let Interpreter { control, replies, stdout, stderr, ended } = interpreter;
+    let (mut hearing, mut telling) = control.split();
+    // One that does not listen is told nothing; it will be seen how it ends.
+    let telling = async {
+        let _ = telling.write_all(&told).await;
+        std::future::pending::<std::convert::Infallible>().await
+    };
+    let carrying = async {
+        let (mut first, mut second, mut word) = (BytesMut::new(), BytesMut::new(), BytesMut::new());
+        let mut shown = Shown::default();
+        loop {
+            run.output.room().await;
+            tokio::select! {
+                length = run::read(stdout, &mut first), if stdout.is_some() => match length {
+                    0 => *stdout = None,
+                    _ => run.output.push(FrameKind::Stdout, run::frame(FrameKind::Stdout, &mut first)),
+                },
+                length = run::read(stderr, &mut second), if stderr.is_some() => match length {
+                    0 => *stderr = None,
+                    _ => run.output.push(FrameKind::Stderr, run::frame(FrameKind::Stderr, &mut second)),
+                },
+                heard = hear(&mut hearing, &mut word) => {
+                    if heard == 0 {
+                        return Over::Closed;
+                    }
+                    // What was written before something was shown comes before it.
+                    drain(run, stdout, stderr).await;
+                    replies.push(&word);
+                    loop {
+                        match replies.next() {
+                            Ok(Some(reply)) => match shown.take(run, reply) {
+                                Ok(None) => {}
+                                Ok(Some(code)) => return Over::Done(code),
+                                Err(()) => return Over::Broke,
+                            },
+                            Ok(None) => break,
+                            Err(_) => return Over::Broke,
+                        }
+                    }
+                }
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        never = telling => match never {},
+        exited = ended => Over::Died(exited.unwrap_or_default()),
+        over = carrying => over,
+    }
+}
+
+async fn hear(control: &mut tokio::net::unix::ReadHalf<'_>, word: &mut BytesMut) -> usize {
+    word.clear();
+    word.reserve(bound::CHUNK);
+    control.read_buf(word).await.unwrap_or(0)
+}
+
+/// What a run has shown.
+#[derive(Default)]
+struct Shown {
+    results: usize,
+    bytes: u64,
+    failed: bool,
+}
+
+impl Shown {
+    /// Hands a reply on. Says when the run is done, and with which code.
+    fn take(&mut self, run: &Run, reply: Reply) -> Result<Option<u8>, ()> {
+        match reply {
+            Reply::Ready => {}
+            Reply::Result(head) => {
+                (self.results, self.bytes) = (self.results + 1, self.bytes + head.bytes);
+                if self.results > bound::RESULTS || self.bytes > bound::ALL_RESULTS {
+                    return Err(());
+                }
+                run.output.push(FrameKind::Result, Frame::message(FrameKind::Result, &head));
+            }
+            Reply::Data(bytes) => run.output.push(FrameKind::ResultData, Frame::data(FrameKind::ResultData, &bytes)),
+            Reply::Exception(_) if std::mem::replace(&mut self.failed, true) => return Err(()),
+            Reply::Exception(text) => run.output.push(FrameKind::Exception, Frame::data(FrameKind::Exception, &text)),
+            Reply::Done(code) => return Ok(Some(code)),
+        }
+        Ok(None)
+    }
+}
