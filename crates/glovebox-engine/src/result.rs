@@ -84,6 +84,7 @@ pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunRes
     let secrets = asked.secrets();
     let (results, exception, left_out) = std::mem::take(&mut seen.shown).records(&secrets);
     seen.kept.denials.extend(left_out);
+    let in_session = seen.session.is_some();
     if !secrets.is_empty() {
         mask_names(&asked.command, &mut seen);
     }
@@ -106,9 +107,9 @@ pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunRes
         step: seen.step,
         stdout: seen.stdout.record(secrets.iter().copied()),
         stderr: seen.stderr.record(secrets.iter().copied()),
-        results: seen.session.is_some().then_some(results),
+        results: in_session.then_some(results),
         session: seen.session,
-        exception,
+        exception: exception.filter(|_| in_session),
         started_at: rounded(seen.started_at),
         duration_ms: (seen.duration.as_secs_f64() * 1e6).round() / 1e3,
         usage: seen.evidence.usage,

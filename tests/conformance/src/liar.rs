@@ -166,7 +166,7 @@ async fn answer(lie: Lie, request: Request<RecvStream>, mut respond: SendRespons
 
 /// What a guest says when it is asked to start a command.
 fn words(lie: Lie) -> Vec<Bytes> {
-    let started = Frame::message(FrameKind::Started, &Started { pid: 3, took_ns: u64::MAX });
+    let started = Frame::message(FrameKind::Started, &Started { pid: 3, took_ns: u64::MAX, session: None });
     match lie {
         Lie::UnknownKind => vec![Bytes::from_static(&[200, 0, 0, 0, 0])],
         Lie::WrongKind => vec![Frame::data(FrameKind::FileEnd, &[])],

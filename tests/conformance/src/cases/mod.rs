@@ -38,6 +38,7 @@ mod run_changes;
 mod run_groups;
 mod runs;
 mod secrets;
+mod sessions;
 mod states;
 mod storage;
 mod stuck;
@@ -79,6 +80,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         run_groups::CASES,
         run_changes::CASES,
         secrets::CASES,
+        sessions::CASES,
         network::CASES,
         library::CASES,
         living::CASES,
