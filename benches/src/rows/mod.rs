@@ -13,6 +13,7 @@ mod output;
 mod rate;
 mod recording;
 mod second_run;
+mod sessions;
 
 use anyhow::Result;
 
@@ -33,6 +34,8 @@ pub(crate) enum Row {
     Living,
     /// `glovebox exec` from the shell.
     Exec,
+    /// One more line, and a figure, in a Python session.
+    Session,
     /// What recording adds to a run.
     Recording,
     /// Cold sandboxes per second.
@@ -58,6 +61,7 @@ impl Row {
         Row::Second,
         Row::Living,
         Row::Exec,
+        Row::Session,
         Row::Recording,
         Row::Rate,
         Row::Memory,
@@ -76,6 +80,7 @@ impl Row {
             Row::Second => second_run::measure(bench, report),
             Row::Living => living_run::measure(bench, report),
             Row::Exec => exec::measure(bench, report),
+            Row::Session => sessions::measure(bench, report),
             Row::Recording => recording::measure(bench, report),
             Row::Rate => rate::measure(bench, report),
             Row::Memory => memory::measure(bench, report),

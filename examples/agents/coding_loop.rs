@@ -4,7 +4,7 @@
 //! destroyed at the end.
 //!
 //! ```sh
-//! cargo run -p glovebox-engine --example agent_loop
+//! cargo run -p glovebox-engine --example coding_loop
 //! ```
 
 use std::{
@@ -30,7 +30,7 @@ const ANSWERS: [(&str, &str); 4] = [
 fn main() -> Result<()> {
     // First of all, while there is one thread: the launcher is forked here, and it makes the sandboxes later.
     let backend = NativeBackend::start()?;
-    let folder = std::env::temp_dir().join(format!("glovebox-agent-loop-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("glovebox-coding-loop-{}", std::process::id()));
     let prepared = prepare(&folder);
     let engine = Engine::new(Arc::new(backend)).with_data_dir(folder.join("data"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
