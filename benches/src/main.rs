@@ -52,9 +52,6 @@ struct Flags {
     json: bool,
     #[command(flatten)]
     peers: Peers,
-    /// The folder that matplotlib is in, for the row `session`. Given by xtask.
-    #[arg(long, hide = true)]
-    packages: Option<PathBuf>,
     /// The `glovebox` program of the row `cli`. Given by xtask.
     #[arg(long, hide = true)]
     glovebox: PathBuf,

@@ -15,7 +15,8 @@ use crate::{
 };
 
 /// What the comparison needs.
-const TOOLS: [need::Tool; 6] = [
+const TOOLS: [need::Tool; 7] = [
+    ("/usr/lib/python3/dist-packages/matplotlib", "python3-matplotlib"),
     ("bwrap", "bubblewrap"),
     ("runc", "runc"),
     ("dockerd", "docker.io"),

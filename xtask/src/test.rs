@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// What the suites use beside Rust, from the system's own folders: sandboxes see only those.
-const TOOLS: [need::Tool; 30] = [
+const TOOLS: [need::Tool; 31] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("python3", "python3"),
@@ -38,6 +38,7 @@ const TOOLS: [need::Tool; 30] = [
     ("xz", "xz-utils"),
     ("/usr/lib/python3/dist-packages/numpy", "python3-numpy"),
     ("/usr/lib/python3/dist-packages/pandas", "python3-pandas"),
+    ("/usr/lib/python3/dist-packages/matplotlib", "python3-matplotlib"),
     ("/usr/lib/python3/dist-packages/pip", "python3-pip"),
     ("/usr/share/python-wheels", "python3-venv"),
     ("lowntfs-3g", "ntfs-3g"),
@@ -63,7 +64,7 @@ pub(crate) fn test() -> Result<()> {
     suites.run("… as a user there", || conformance(&["--without-namespaces", "--as-user", "one-id"]));
     suites.run("the README's first command", first_command);
     suites.run("examples", examples::examples);
-    for example in ["embed", "agent_loop"] {
+    for example in ["embed", "coding_loop", "notebook"] {
         let words = ["cargo", "run", "--locked", "-p", "glovebox-engine", "--example", example];
         suites.run(&format!("example {example}"), || one(&words));
     }

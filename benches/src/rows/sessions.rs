@@ -2,12 +2,11 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
-    path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
 use anyhow::{Context, Result, ensure};
-use glovebox_core::{Access, InsidePath, Mount, MountKind, SandboxSpec, SessionName};
+use glovebox_core::SessionName;
 use glovebox_engine::{NewSandbox, RunRequest, Sandbox};
 
 use crate::{
@@ -17,48 +16,33 @@ use crate::{
     succeeded,
 };
 
-/// Where the packages are inside.
-const PACKAGES: &str = "/opt/packages";
-
 /// A Python that runs a line for each line that it reads, and says when it is done: as little as can be done.
-const BARE: &str =
-    "import sys\nnames = {}\nfor line in sys.stdin:\n    exec(line, names)\n    sys.stdout.write('done\\n')\n    sys.stdout.flush()\n";
+const BARE: &str = "import sys\nnames = {}\nfor line in sys.stdin:\n    exec(line, names)\n    sys.stdout.write('done\\n')\n    sys.stdout.flush()\n";
 
 /// A figure, as somebody would draw it.
-const FIGURE: &str = "fig, ax = plt.subplots(); ax.plot(range(100), [n * n for n in range(100)]); ax.set_title('squares')";
+const FIGURE: &str =
+    "fig, ax = plt.subplots(); ax.plot(range(100), [n * n for n in range(100)]); ax.set_title('squares')";
 
 const IMPORTS: &str = "import io, matplotlib; matplotlib.use('Agg'); import matplotlib.pyplot as plt";
 
 pub(super) fn measure(bench: &Bench, report: &mut Report) -> Result<()> {
-    let new = NewSandbox { spec: with_packages(bench.flags.packages.as_deref())?, ..NewSandbox::default() };
-    let sandbox = bench.runtime.block_on(bench.engine.create_living(new))?;
+    let sandbox = bench.runtime.block_on(bench.engine.create_living(NewSandbox::default()))?;
     let measured = line(bench, report, &sandbox).and_then(|()| figure(bench, report, &sandbox));
     bench.runtime.block_on(sandbox.destroy())?;
     measured
 }
 
-/// A sandbox that sees the packages.
-fn with_packages(folder: Option<&Path>) -> Result<SandboxSpec> {
-    let mut spec = SandboxSpec::default();
-    let source = folder.context("--packages names the folder that matplotlib is in")?.canonicalize()?;
-    let (target, kind) = (InsidePath::absolute(PACKAGES)?, MountKind::default());
-    spec.mounts.push(Mount { source, target, access: Access::ReadOnly, kind });
-    Ok(spec)
-}
-
 /// Runs code in the session. The result is the whole one: usage, changes, what was shown.
 fn run(bench: &Bench, sandbox: &Sandbox, code: &str) -> Result<usize> {
     let name = SessionName::parse("bench").map_err(anyhow::Error::msg)?;
-    let mut request = RunRequest::in_session(name, "python", code)?;
-    request.command = request.command.env("PYTHONPATH", PACKAGES)?;
-    let result = bench.runtime.block_on(sandbox.run(request))?;
+    let result = bench.runtime.block_on(sandbox.run(RunRequest::in_session(name, "python", code)?))?;
     succeeded(&result)?;
     Ok(result.results.iter().flatten().filter(|shown| shown.mime == "image/png").count())
 }
 
 fn line(bench: &Bench, report: &mut Report, sandbox: &Sandbox) -> Result<()> {
     run(bench, sandbox, "x = 0")?;
-    let mut bare = Bare::start(None)?;
+    let mut bare = Bare::start()?;
     bare.run("x = 0")?;
     let ours = Contestant::new("glovebox, one more line", || run(bench, sandbox, "x += 1").map(drop));
     let theirs = Contestant::new("python3 by a pipe", || bare.run("x += 1"));
@@ -79,7 +63,7 @@ fn line(bench: &Bench, report: &mut Report, sandbox: &Sandbox) -> Result<()> {
 fn figure(bench: &Bench, report: &mut Report, sandbox: &Sandbox) -> Result<()> {
     let drawn = run(bench, sandbox, &format!("import matplotlib.pyplot as plt\n{FIGURE}"))?;
     ensure!(drawn == 1, "a figure gave {drawn} pictures");
-    let mut bare = Bare::start(bench.flags.packages.as_deref())?;
+    let mut bare = Bare::start()?;
     bare.run(IMPORTS)?;
     let plain = format!("{FIGURE}; fig.savefig(io.BytesIO(), format='png'); plt.close(fig)");
     bare.run(&plain)?;
@@ -101,12 +85,9 @@ struct Bare {
 }
 
 impl Bare {
-    fn start(packages: Option<&Path>) -> Result<Self> {
+    fn start() -> Result<Self> {
         let mut command = Command::new("/usr/bin/python3");
         command.args(["-c", BARE]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        if let Some(folder) = packages {
-            command.env("PYTHONPATH", folder);
-        }
         let mut child = command.spawn().context("python3 cannot be started")?;
         let input = child.stdin.take().context("its input is a pipe")?;
         let output = BufReader::new(child.stdout.take().context("its output is a pipe")?);

@@ -18,6 +18,7 @@ mod result;
 mod running;
 mod runs;
 mod secrets;
+mod sessions;
 mod several;
 mod slips;
 mod storage;
