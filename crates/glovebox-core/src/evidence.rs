@@ -60,6 +60,8 @@ pub struct Evidence {
     pub pids_refused: u64,
     /// The limited file system.
     pub store: StoreUse,
+    /// Whether it is what was seen of one run alone, and not of all its sandbox.
+    pub of_run: bool,
 }
 
 /// A file that was copied in before the command started. As long as it is as it was given, it is no change.
@@ -74,9 +76,12 @@ pub struct GivenFile {
 }
 
 impl Evidence {
-    /// What was seen since something else had been: counts are those in between, peaks are what they were.
+    /// What was seen since something else had been of the same: counts are those in between, peaks are what they were.
     #[must_use]
     pub fn since(self, before: &Evidence) -> Self {
+        if self.of_run != before.of_run {
+            return self;
+        }
         let Usage { cpu_ms, read_bytes, written_bytes, .. } = &before.usage;
         Evidence {
             usage: Usage {

@@ -94,15 +94,15 @@ impl Beginning {
             return Err(Error::new(ErrorCode::InvalidValue, message).hint("put it into a file inside, and import it"));
         }
         let known = place.sessions.key(name);
-        let before = match known {
-            Some(key) => place.backend.evidence(place.id, Some(key)).await?,
-            None => Evidence::default(),
-        };
+        let key = known.unwrap_or_else(RunId::new);
+        // Of a session that is not there it is what all the sandbox has used, which is what counts where runs have no groups.
+        let before = place.backend.evidence(place.id, Some(key)).await?;
         let opening = driver.opening();
         let run = SessionRun {
             name: name.to_string(),
             language: driver.language.to_owned(),
-            key: RunId::new().to_string(),
+            // If it has to be started, its group is another one than that of the one before.
+            key: known.map_or(key, |_| RunId::new()).to_string(),
             // What is there already is not sent again.
             opening: if known.is_some() { Bytes::new() } else { opening.clone() },
             input,
@@ -127,13 +127,14 @@ impl Beginning {
             place.sessions.note(name, key);
         }
         // A guest that gives another key than the one that is known mixes up only its own sessions.
-        let before = match self.known == Some(key) && !told.new {
-            false => Evidence::default(),
+        let same = self.known == Some(key) && !told.new;
+        let before = match self.before {
+            before if before.of_run && !same => Evidence { of_run: true, ..Evidence::default() },
             // Others may have had their turns meanwhile.
-            true if self.looked_at.elapsed() > AT_ONCE => {
-                place.backend.evidence(place.id, Some(key)).await.unwrap_or(self.before)
+            before if self.looked_at.elapsed() > AT_ONCE && !told.new => {
+                place.backend.evidence(place.id, Some(key)).await.unwrap_or(before)
             }
-            true => self.before,
+            before => before,
         };
         Current { key: Some(key), before, lost, ended_before: told.before, new: told.new, number: told.runs }
     }

@@ -37,7 +37,7 @@ use crate::{
 };
 pub(crate) use run::serve_run;
 
-/// How long an interpreter has to end by itself when its session ends.
+/// How long an interpreter may take to end that was killed, or closed its socket.
 const FAREWELL: Duration = Duration::from_millis(300);
 /// No grace of an interrupt is longer: the host waits for an end that it asked for no longer than this and a bit.
 const LONGEST_GRACE: Duration = Duration::from_secs(3);
@@ -239,12 +239,11 @@ pub(crate) async fn end(guest: &Guest, body: RecvStream, out: SendStream<Bytes>)
         runs::send_signal(guest, &run, libc::SIGKILL, EndReason::Cancelled).await;
     }
     let mut turn = session.turn.lock().await;
-    if let Some(Interpreter { control, ended, .. }) = turn.take() {
-        // Its end of input is its sign to leave.
-        drop(control);
+    // While the interpreter lives it is known whose children its own are.
+    session.end_rest(guest).await;
+    if let Some(Interpreter { ended, .. }) = turn.take() {
         let _ = tokio::time::timeout(FAREWELL, ended).await;
     }
-    session.end_rest(guest).await;
     runs::answer(out, FrameKind::Done).await
 }
 

@@ -40,5 +40,6 @@ pub(super) fn evidence(counted: Counted, seen: Look) -> Evidence {
         watched_memory: counted.watcher_kills > 0,
         pids_refused: counted.pids_refused,
         store: seen.store,
+        of_run: counted.storage.is_some(),
     }
 }
