@@ -16,7 +16,7 @@ use glovebox_core::{
     Error, ErrorCode, Evidence, Language, Result, RunId, SandboxId, SessionName, SessionRecord, Warning,
 };
 use glovebox_proto::{
-    Exited, Frame, FrameKind, StartFailed, bound, path,
+    Exited, Frame, FrameKind, Places, StartFailed, bound, path,
     session::{SessionInfo, SessionName as NamedSession, SessionRun, SessionStarted},
 };
 use jiff::Timestamp;
@@ -88,7 +88,9 @@ impl Beginning {
         let plain = command.env.iter().map(|(name, value)| (name.as_str().to_owned(), value.clone()));
         let secret = command.secrets.iter().map(|(name, value)| (name.as_str().to_owned(), value.expose().to_owned()));
         let variables: Vec<(String, String)> = plain.chain(secret).collect();
-        let input = driver.run(code, &variables, workdir.as_ref().map(|path| path.as_str()))?;
+        let places = Places::new(place.created.places.clone());
+        let workdir = workdir.as_ref().map(|path| places.real(path.as_str()));
+        let input = driver.run(code, &variables, workdir.as_deref())?;
         if input.len() > bound::SESSION_INPUT {
             let message = format!("the code is longer than {} KiB", bound::SESSION_INPUT / 1024);
             return Err(Error::new(ErrorCode::InvalidValue, message).hint("put it into a file inside, and import it"));
