@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The fuzz targets, as in fuzz/Cargo.toml.
-const FUZZ_TARGETS: [&str; 4] = ["archive", "channel_decoder", "file_requests", "values"];
+const FUZZ_TARGETS: [&str; 5] = ["archive", "channel_decoder", "file_requests", "session_replies", "values"];
 
 struct Row {
     promise: String,
