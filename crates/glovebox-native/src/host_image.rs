@@ -13,10 +13,11 @@ const ETC_FOLDERS: [&str; 10] =
     ["R", "alternatives", "fonts", "java*", "lua*", "perl", "php*", "pki", "python*", "ssl/certs"];
 
 /// Files of /etc that are copied: a mount costs as much, and every sandbox pays for it.
-const ETC_FILES: [&str; 9] = [
+const ETC_FILES: [&str; 10] = [
     "debian_version",
     "ld.so.cache",
     "localtime",
+    "matplotlibrc",
     "mime.types",
     "os-release",
     "protocols",

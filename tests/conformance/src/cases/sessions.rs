@@ -12,6 +12,8 @@ cases!["sessions":
     what_a_run_defines_is_there_for_the_next,
     the_value_of_the_last_expression_is_shown_and_what_is_displayed_too,
     an_exception_is_told_with_its_name_message_and_line,
+    a_figure_comes_back_as_a_picture_and_as_numbers file("/usr/lib/python3/dist-packages/matplotlib"),
+    a_table_comes_back_as_text_html_and_data file("/usr/lib/python3/dist-packages/pandas"),
     a_node_session_remembers program("node"),
     a_bash_session_keeps_folder_variables_and_functions,
     sessions_are_apart_from_each_other,
@@ -113,6 +115,36 @@ async fn an_exception_is_told_with_its_name_message_and_line(w: World) {
     assert!(exception.traceback.contains("line 2"), "{}", exception.traceback);
     assert!(run.err().contains("ValueError: not so"), "{}", run.story());
     python(&sandbox, "print('alive')").await.expect_exit(0).expect_out("alive\n");
+    destroy(sandbox).await;
+}
+
+async fn a_figure_comes_back_as_a_picture_and_as_numbers(w: World) {
+    let sandbox = w.sandbox().create().await;
+    let code = "import matplotlib.pyplot as plt\nplt.bar(['a', 'b'], [1, 2], label='sold')\nplt.title('Sales')\nplt.ylabel('EUR');";
+    let run = python(&sandbox, code).await.expect_exit(0);
+    let find = |mime: &str| run.results.iter().flatten().find(|shown| shown.mime == mime);
+    let picture = find("image/png").unwrap_or_else(|| panic!("no picture\n{}", run.story()));
+    assert!(picture.to_bytes().starts_with(b"\x89PNG\r\n\x1a\n"));
+    let chart = find("application/vnd.glovebox.chart+json").and_then(|shown| shown.text.as_deref());
+    let chart = chart.unwrap_or_else(|| panic!("no numbers\n{}", run.story()));
+    for part in ["bar", "Sales", "EUR", "sold"] {
+        assert!(chart.contains(part), "{part}: {chart}");
+    }
+    // Figures are closed, so that none comes back twice.
+    let next = python(&sandbox, "plt.get_fignums()").await.expect_exit(0);
+    assert_eq!(shown(&next), ["[]"]);
+    destroy(sandbox).await;
+}
+
+async fn a_table_comes_back_as_text_html_and_data(w: World) {
+    let sandbox = w.sandbox().create().await;
+    let run = python(&sandbox, "import pandas\npandas.DataFrame({'a': [1, 2], 'b': ['x', 'y']})").await.expect_exit(0);
+    let find = |mime: &str| run.results.iter().flatten().find(|shown| shown.mime == mime);
+    let text = |mime: &str| find(mime).and_then(|shown| shown.text.clone()).unwrap_or_default();
+    assert!(text("text/plain").contains("1  x"), "{}", text("text/plain"));
+    assert!(text("text/html").contains("<td>x</td>"), "{}", text("text/html"));
+    let data: serde_json::Value = serde_json::from_str(&text("application/json")).expect("it is JSON");
+    assert_eq!(data["data"], serde_json::json!([[1, "x"], [2, "y"]]));
     destroy(sandbox).await;
 }
 
