@@ -118,7 +118,8 @@ pub(crate) fn write_results(result: &RunResult, folder: &Path) -> Result<Vec<Pat
 
 /// Says what a run showed that a terminal cannot.
 pub(crate) fn report_results(result: &RunResult) {
-    let is_seen = |shown: &&ResultRecord| shown.mime == "text/plain";
+    // Data is for programs, and comes beside something for people.
+    let is_seen = |shown: &&ResultRecord| shown.mime == "text/plain" || shown.mime.ends_with("json");
     let unseen: Vec<String> =
         result.results.iter().flatten().filter(|shown| !is_seen(shown)).map(|shown| shown.mime.clone()).collect();
     if !unseen.is_empty() {

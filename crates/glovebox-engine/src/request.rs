@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use glovebox_core::{Command, ExceptionRecord, InsidePath, Label, Result, ResultKind, SandboxSpec, SessionName};
+use glovebox_core::{
+    Command, ExceptionRecord, Filling, InsidePath, Label, Language, Limits, Result, ResultKind, SandboxSpec,
+    SessionName,
+};
 use tokio::sync::mpsc;
 
 use crate::{sessions::driver_of, source::Compile, toolchain::Toolchains};
@@ -58,7 +61,13 @@ impl RunRequest {
     pub fn in_session(name: SessionName, language: &str, code: impl Into<String>) -> Result<Self> {
         let driver = driver_of(language)?;
         let code = code.into();
-        let mut command = Command::argv([driver.argv().swap_remove(0), "-c".to_owned(), code.clone()])?;
+        // As it would be run without a session, for the record; what is started is up to the driver.
+        let program = driver.argv().swap_remove(0);
+        let form = Language::by_name(driver.language).and_then(|language| language.ways.first()?.code_form(&code));
+        let limits = Limits::default();
+        let filling = Filling { program: &program, source: &code, out: "", cpus: limits.cpus, memory: limits.memory };
+        let argv = form.map_or_else(|| vec![program.clone(), code.clone()], |form| filling.fill(form));
+        let mut command = Command::argv(argv)?;
         command.language = Some(driver.language.to_owned());
         let session = InSession { name, language: driver.language, code, workdir: None };
         Ok(RunRequest { session: Some(session), ..RunRequest::new(command) })
