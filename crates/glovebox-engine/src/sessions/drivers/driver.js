@@ -201,7 +201,11 @@
   const fail = (of, error, details) => {
     if (run !== of || !of) return;
     if (error === EXIT) return end(of, of.exit);
-    report(error, details);
+    try {
+      report(error, details);
+    } catch {
+      run.error = bytesFrom(JSON.stringify({ name: "Uncaught", message: "an error that cannot be told", traceback: "" }));
+    }
     end(of, 1);
   };
   const succeed = (of, value) => {
@@ -220,10 +224,14 @@
     end(of, 130);
   };
 
+  /** An object of node's without what code may have added to the prototype of all objects. */
+  const own = (object) => Object.assign(Object.create(null), object);
+
   /** The real value behind what the inspector says of it. */
   const hooks = { take: null };
-  const real = ({ objectId, value, unserializableValue }) => {
+  const real = (told) => {
     let taken;
+    const { objectId, value, unserializableValue } = own(told);
     hooks.take = (one) => (taken = one);
     inspector.post("Runtime.callFunctionOn", {
       objectId: hooks.id, functionDeclaration: "function (value) { this.take(value) }",
@@ -235,12 +243,17 @@
     const expression = `${code}\n//# sourceURL=${of.name}`;
     inspector.post("Runtime.evaluate", { expression, replMode: true, objectGroup: "run" }, (refused, answer) => {
       if (run !== of) return;
-      if (refused) return fail(of, new user.Error(refused.message));
-      if (answer.exceptionDetails) return fail(of, real(answer.exceptionDetails.exception ?? {}), answer.exceptionDetails);
-      const value = real(answer.result);
-      // A promise as the last value is waited for: what it does belongs to this run.
-      if (!types.isPromise(value)) return succeed(of, value);
-      Reflect.apply(then, value, [(settled) => succeed(of, settled), (error) => fail(of, error)]);
+      try {
+        const { result, exceptionDetails } = own(answer);
+        if (refused) return fail(of, new user.Error(refused.message));
+        if (exceptionDetails) return fail(of, real(own(exceptionDetails).exception), exceptionDetails);
+        const value = real(result);
+        // A promise as the last value is waited for: what it does belongs to this run.
+        if (!types.isPromise(value)) return succeed(of, value);
+        Reflect.apply(then, value, [(settled) => succeed(of, settled), (error) => fail(of, error)]);
+      } catch (error) {
+        fail(of, error);
+      }
     });
     // What follows an `await` that has nothing to wait for runs here, where it can be stopped.
     process._tickCallback?.();
@@ -251,7 +264,7 @@
     if (sources.size > 1000) sources.delete(sources.keys().next().value);
     try {
       heal();
-      Object.assign(process.env, env);
+      for (const name of Object.keys(env)) process.env[name] = env[name];
       if (cwd !== null) process.chdir(cwd);
       followDirectory();
     } catch (error) {
@@ -262,8 +275,8 @@
       hide(OURS, importFrom);
       goScript.runInThisContext({ breakOnSigint: true });
     } catch (error) {
-      if (error?.code === "ERR_SCRIPT_EXECUTION_INTERRUPTED") interrupted(of);
-      else fail(of, error);
+      if (error?.code !== "ERR_SCRIPT_EXECUTION_INTERRUPTED") throw error; // Node's own books need to know of it.
+      interrupted(of);
     }
   };
 
@@ -334,7 +347,7 @@
         openSync(`/proc/self/fd/${copy}`, "w");
       }
       const stream = attempt(() => process[name]);
-      if (stream && !stream.destroyed && !stream.writableEnded) return;
+      if (stream && !stream.destroyed && !stream.writableEnded && typeof stream.write === "function") return;
       const fresh = new Socket({ fd: number, readable: false, writable: true });
       fresh._handle?.setBlocking?.(true);
       Object.defineProperty(process, name, { value: fresh, configurable: true, enumerable: true, writable: true });

@@ -388,6 +388,7 @@ def write_stderr(text):
 
 def report(error):
     """Writes an error where python3 would, and gives the frame that tells of it."""
+    message = message_of(error)  # First, as an interrupt does not come through what formats tracebacks.
     text = traceback_text(error)
     if sys.excepthook is not sys.__excepthook__:
         # The user's own hook, which python3 would call too.
@@ -399,7 +400,7 @@ def report(error):
             write_stderr(text)
     else:
         write_stderr(text)
-    return error_frame(type(error).__name__, message_of(error), text)
+    return error_frame(type(error).__name__, message, text)
 
 
 def error_frame(name, message, text):
@@ -470,7 +471,7 @@ def heal():
 
 
 def split(code, name):
-    """The code as two compiled parts, all but a last expression and that; one of them may be None."""
+    """The code compiled: all but a last expression, and that. Where there is no such, the value of all is None."""
     global future_flags
     flags = TOP_LEVEL_AWAIT | future_flags
     tree = compile(code, name, "exec", flags | ONLY_AST, True)
@@ -482,23 +483,27 @@ def split(code, name):
         features = library("__future__")
         for feature in features.all_feature_names:
             future_flags |= first.co_flags & getattr(features, feature).compiler_flag
-    return first, last and compile(last, name, "eval", flags | future_flags, True)
+    last = last and compile(last, name, "eval", flags | future_flags, True)
+    return [part for part in (first, last) if part is not None]
 
 
 def ends_with_semicolon(code, statement):
-    if code.rstrip().endswith(";"):
-        return True
-    if ";" not in code or not hasattr(statement, "end_lineno"):
+    if ";" not in code:
         return False
+    if not hasattr(statement, "end_lineno"):
+        return code.rstrip().endswith(";")  # Python 3.7 does not know where a statement ends.
     lines = code.replace("\r\n", "\n").replace("\r", "\n").split("\n")[statement.end_lineno - 1 :]
     rest = lines[0].encode()[statement.end_col_offset :].lstrip()
     return rest.startswith(b";")
 
 
-def evaluate(compiled):
-    if not compiled.co_flags & IS_COROUTINE:
-        return eval(compiled, main_names)
-    return wait_for(eval(compiled, main_names))
+async def evaluate_all(parts):
+    """The value of the last part. When one of them awaits something, all run in the loop."""
+    for part in parts:
+        value = eval(part, main_names)
+        if part.co_flags & IS_COROUTINE:
+            value = await value
+    return value
 
 
 def wait_for(coroutine):
@@ -525,16 +530,18 @@ def wait_for(coroutine):
 
 def execute(request):
     """Runs the code and shows the value of its last expression."""
-    environ.update(request["env"])
+    for name, value in request["env"].items():
+        environ[name] = value
     if request["cwd"] is not None:
         chdir(request["cwd"])
-    first, last = split(request["code"], run.name)
+    parts = split(request["code"], run.name)
     value = None
     try:
-        if first is not None:
-            evaluate(first)
-        if last is not None:
-            value = evaluate(last)
+        if any(part.co_flags & IS_COROUTINE for part in parts):
+            value = wait_for(evaluate_all(parts))
+        else:
+            for part in parts:
+                value = eval(part, main_names)
     finally:
         # Here and not in a function, which a tracer of the user's would follow and a low limit would not let in.
         sys_settrace(None)

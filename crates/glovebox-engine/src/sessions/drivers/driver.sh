@@ -6,7 +6,7 @@
 # program can speak on it. A run is two lines of the host. The first sets what is to be run; it is run from
 # PROMPT_COMMAND, where bash leaves out what it would say to somebody at a terminal ("[1] 4711", "exit"). The second says
 # how it ended. An interrupt drops what is left of the first, so that the second finds the status 130.
-PS1= PS2= PROMPT_COMMAND=
+PS0= PS1= PS2= PROMPT_COMMAND=
 set +o history +o histexpand
 shopt -u expand_aliases
 unset HISTFILE MAILCHECK
@@ -16,7 +16,7 @@ __glovebox_last=0 __glovebox_options=
 __glovebox_begin() {
     PROMPT_COMMAND=
     __glovebox_status=130
-    eval "$__glovebox_before" </dev/null || __glovebox='(exit 1)'
+    builtin eval "$__glovebox_before" </dev/null || __glovebox='(exit 1)'
     __glovebox=$__glovebox_options$__glovebox __glovebox_options=
     return "$__glovebox_last"
 }
@@ -24,21 +24,21 @@ __glovebox_begin() {
 # Notes the status. Tracing is off between runs, or it would show the lines of the host.
 __glovebox_finish() {
     __glovebox_status=$?
-    PS1= PS2= PROMPT_COMMAND=
+    PS0= PS1= PS2= PROMPT_COMMAND=
     __glovebox_quiet
 }
 __glovebox_quiet() {
     if [[ $- == *x* ]]; then
-        set +x
+        builtin set +x
         __glovebox_options='set -x;'
     fi
-    set +v
+    builtin set +v
 }
 __glovebox_end() {
     __glovebox_quiet
     __glovebox_last=${__glovebox_status:-130}
     __glovebox_status=130
-    printf 'done %d\n' "$__glovebox_last" >&0
+    builtin printf 'done %d\n' "$__glovebox_last" >&0
 }
 readonly -f __glovebox_begin __glovebox_finish __glovebox_quiet __glovebox_end
 
