@@ -1,0 +1,46 @@
+# The side of a bash session that lies inside: what an interactive bash reads first.
+#
+# How it works. Bash is interactive, as only then an interrupt brings it back to its top level out of loops and functions.
+# It reads its commands from descriptor 0, which is the control socket, and says on it when a run is over. While code
+# runs, descriptor 0 is /dev/null: bash keeps the socket at a number that is closed in every program it starts, so no
+# program can speak on it. A run is two lines of the host. The first sets what is to be run; it is run from
+# PROMPT_COMMAND, where bash leaves out what it would say to somebody at a terminal ("[1] 4711", "exit"). The second says
+# how it ended. An interrupt drops what is left of the first, so that the second finds the status 130.
+PS0= PS1= PS2= PROMPT_COMMAND=
+set +o history +o histexpand
+shopt -u expand_aliases
+unset HISTFILE MAILCHECK
+__glovebox_last=0 __glovebox_options=
+
+# Sets variables and directory, and leaves the `$?` of the run before.
+__glovebox_begin() {
+    PROMPT_COMMAND=
+    __glovebox_status=130
+    builtin eval "$__glovebox_before" </dev/null || __glovebox='(exit 1)'
+    __glovebox=$__glovebox_options$__glovebox __glovebox_options=
+    return "$__glovebox_last"
+}
+
+# Notes the status. Tracing is off between runs, or it would show the lines of the host.
+__glovebox_finish() {
+    __glovebox_status=$?
+    PS0= PS1= PS2= PROMPT_COMMAND=
+    __glovebox_quiet
+}
+__glovebox_quiet() {
+    if [[ $- == *x* ]]; then
+        builtin set +x
+        __glovebox_options='set -x;'
+    fi
+    builtin set +v
+}
+__glovebox_end() {
+    __glovebox_quiet
+    __glovebox_last=${__glovebox_status:-130}
+    __glovebox_status=130
+    builtin printf 'done %d\n' "$__glovebox_last" >&0
+}
+readonly -f __glovebox_begin __glovebox_finish __glovebox_quiet __glovebox_end
+
+exec 2>&4 4>&-
+printf 'ready\n' >&0
