@@ -16,7 +16,8 @@ use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 pub(crate) use files::{CpArgs, FileArg, FilesAct, FilesArgs, ListFilesArgs, ReadArgs, RemoveArgs, WatchArgs};
 pub(crate) use living::{
-    CreateArgs, DestroyArgs, ExecArgs, ListSandboxesArgs, RunArg, SandboxArg, SandboxesArg, TopArgs, UsageArgs,
+    AttachArgs, CreateArgs, DestroyArgs, ExecArgs, ListSandboxesArgs, RunArg, SandboxArg, SandboxesArg, ShellArgs,
+    TopArgs, UsageArgs,
 };
 pub(crate) use runs::{ListArgs, LogsArgs, RunsArgs, RunsVerb, ShowArgs};
 pub(crate) use sessions::{ManySessionsArgs, SessionArgs, SessionsArgs, SessionsVerb};
@@ -32,7 +33,7 @@ Examples:
   glovebox run -- ls -la                    # run a command
   glovebox run --workspace . -- npm test    # run in your folder, which is not changed
   glovebox changes; glovebox apply          # what it would have changed; change it
-  glovebox run -t -- bash                   # a terminal inside
+  glovebox shell                            # a terminal inside
   glovebox create --name box                # a sandbox that stays
   glovebox exec box -- make                 # run in it, again and again
 
@@ -188,12 +189,26 @@ pub(crate) enum Verb {
         override_usage = "glovebox exec [FLAGS] ID FILE [ARGS]...\n       glovebox exec [FLAGS] ID -l LANGUAGE -c CODE [ARGS]...\n       glovebox exec [FLAGS] ID -- COMMAND [ARGS]..."
     )]
     Exec(Box<ExecArgs>),
-    /// See what a run in a sandbox that stays writes, and wait for its end
+    /// Open a shell in a sandbox, on this terminal
+    ///
+    /// In the sandbox of this id or name, or in a fresh one that is gone afterwards. It is bash where there is bash, else sh; what
+    /// follows -- is run in its place. Of what programs print, only what cannot harm your terminal reaches it.
+    #[command(
+        after_help = living::SHELL_EXAMPLES,
+        override_usage = "glovebox shell [FLAGS] [ID] [-- COMMAND [ARGS]...]",
+        mut_arg("timeout", |arg| arg.default_value("24h")),
+        mut_arg("language", |arg| arg.hide(true)),
+        mut_arg("code", |arg| arg.hide(true)),
+        mut_arg("terminal", |arg| arg.hide(true)),
+        mut_arg("stdin", |arg| arg.hide(true))
+    )]
+    Shell(Box<ShellArgs>),
+    /// See what a run in a sandbox that stays writes, and wait for its end; or come back to its terminal
     ///
     /// First what is still kept of what it wrote, then the rest as it comes. Ctrl-C stops looking; the run goes on. A run that
-    /// is over is shown as it was recorded.
+    /// is over is shown as it was recorded. Of a run with a terminal, first its screen is shown, and what is typed goes to it.
     #[command(after_help = living::ATTACH_EXAMPLES)]
-    Attach(RunArg),
+    Attach(AttachArgs),
     /// Wait for the end of a run, and end with its exit code
     #[command(after_help = living::WAIT_EXAMPLES)]
     Wait(RunArg),

@@ -82,10 +82,11 @@ pub(crate) fn asks_for_json(args: &[OsString]) -> bool {
     on_command_line || std::env::var_os(args::variable("json")).is_some_and(yes)
 }
 
-/// Splits `run [FLAGS] -- CMD` and `exec ID -- CMD` at its first `--`. clap would drop the dashes, and with them the difference between a
+/// Splits `run [FLAGS] -- CMD`, `exec ID -- CMD` and `shell ID -- CMD` at its first `--`. clap would drop the dashes, and with them the difference between a
 /// file to run and a command.
 fn split_at_dashes(mut args: Vec<OsString>) -> (Vec<OsString>, Option<Vec<OsString>>) {
-    let has_command = |head: &[OsString]| head.iter().any(|arg| arg == "run" || arg == "exec");
+    let has_command =
+        |head: &[OsString]| head.iter().any(|arg| ["run", "exec", "shell"].iter().any(|verb| arg == verb));
     match args.iter().position(|arg| arg == OsStr::new("--")) {
         Some(at) if has_command(&args[..at]) => {
             let tail = args.split_off(at + 1);

@@ -1,11 +1,10 @@
 //! Verbs and flags that are promised and not there yet. Whoever types one is told so, instead of what else it resembles.
 
 /// Verbs of later versions.
-const VERBS: [&str; 17] = [
+const VERBS: [&str; 16] = [
     "port",
     "ports",
     "network",
-    "shell",
     "snapshot",
     "snapshots",
     "fork",
@@ -28,8 +27,7 @@ const VERBS_OF_RUNS: [&str; 4] = ["diff", "export", "prune", "verify"];
 const FLAGS: [&str; 7] = ["allow", "check", "mode", "runtime", "server", "task", "template"];
 
 /// What does nearly the same until then.
-const UNTIL_THEN: [(&str, &str); 4] = [
-    ("shell", "glovebox exec -t ID -- bash, or glovebox run -t -- bash, gives a terminal inside"),
+const UNTIL_THEN: [(&str, &str); 3] = [
     ("prune", "glovebox gc removes what dead processes left; records of runs stay"),
     ("test", "glovebox run --workspace . -- COMMAND runs tests in this folder"),
     ("build", "glovebox run --workspace . -- COMMAND builds in this folder"),

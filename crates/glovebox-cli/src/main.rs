@@ -49,7 +49,7 @@ use verbs::states::Act;
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
 /// Verbs that make sandboxes, or remove their files.
-const MAKING: [&str; 6] = ["run", "create", "start", "reset", "destroy", "top"];
+const MAKING: [&str; 7] = ["run", "create", "start", "reset", "destroy", "top", "shell"];
 
 fn main() {
     let args: Vec<OsString> = std::env::args_os().collect();
@@ -106,6 +106,7 @@ fn dispatch(line: CommandLine, backend: Option<Result<NativeBackend>>) -> Result
         Some(args::Verb::List(args)) => verbs::living::list(&cli.globals, &args, &flags),
         Some(args::Verb::Show(args)) => verbs::living::show(&cli.globals, &args, &flags),
         Some(args::Verb::Exec(args)) => verbs::exec::execute(&cli.globals, &args, &flags, after_dashes),
+        Some(args::Verb::Shell(args)) => verbs::shell::execute(&cli.globals, *args, &flags, after_dashes, backend),
         Some(args::Verb::Attach(args)) => verbs::attach::attach(&cli.globals, &args, &flags),
         Some(args::Verb::Wait(args)) => verbs::attach::wait(&cli.globals, &args, &flags),
         Some(args::Verb::Cancel(args)) => verbs::attach::cancel(&cli.globals, &args, &flags),

@@ -15,6 +15,7 @@ use crate::{
     program::{self, Typed},
     session::Wanted,
     stdio, terminal,
+    verbs::attach,
 };
 
 /// A run that is ready to start, and what is needed to speak about it afterwards.
@@ -72,10 +73,15 @@ pub(crate) fn command_plan(
     request.capture = if globals.json || !args.no_record { Capture::Keep } else { Capture::Count };
     if args.terminal {
         request.command = terminal::with_terminal_type(request.command)?;
-        request.terminal = Some(terminal::size()?);
+        // Its keys are read once it has started.
+        request.terminal = Some(match attach::size_for_follower() {
+            Some(size) => size,
+            None => terminal::size()?,
+        });
+    } else {
+        // Last, because a thread may start to read: nothing that can fail comes after it.
+        request.stdin = stdio::standard_input(args.stdin.as_deref())?;
     }
-    // Last, because a thread may start to read: nothing that can fail comes after it.
-    request.stdin = stdio::standard_input(args.stdin.as_deref())?;
     Ok(Plan { request, language: program.language, left_behind: program.left_behind })
 }
 
@@ -115,7 +121,7 @@ fn check_combinations(globals: &Globals, args: &CommandArgs) -> Result<()> {
     if args.stdin.is_some() {
         return refuse("--terminal and --stdin do not go together", "what you type is the input of a terminal");
     }
-    if !terminal::is_here() {
+    if !terminal::is_here() && attach::size_for_follower().is_none() {
         return refuse("--terminal needs a terminal as standard input", "leave out -t when input comes from a pipe");
     }
     Ok(())

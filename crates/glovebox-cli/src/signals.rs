@@ -3,7 +3,7 @@
 use glovebox_core::{Error, ErrorCode, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Ctrl-C, a polite request to end, and a terminal that went away. All three end the run.
+/// Ctrl-C, a polite request to end, and a terminal that went away.
 #[derive(Debug)]
 pub(crate) struct EndSignals {
     interrupt: Signal,
@@ -22,13 +22,22 @@ impl EndSignals {
     }
 
     /// Waits for the next of them.
-    pub(crate) async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) -> EndSignal {
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hang_up.recv() => {}
+            _ = self.interrupt.recv() => EndSignal::Asked,
+            _ = self.terminate.recv() => EndSignal::Asked,
+            _ = self.hang_up.recv() => EndSignal::HungUp,
         }
     }
+}
+
+/// Which of them it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndSignal {
+    /// Somebody wants an end.
+    Asked,
+    /// The terminal went away.
+    HungUp,
 }
 
 /// Takes Ctrl-C from this process, for another one that has the terminal.

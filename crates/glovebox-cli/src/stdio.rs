@@ -9,6 +9,7 @@ use std::{
     io::{self, ErrorKind, IsTerminal, Read, Write, stderr, stdin, stdout},
     os::fd::{AsFd, OwnedFd},
     path::Path,
+    sync::Arc,
     thread,
 };
 
@@ -16,7 +17,7 @@ use bytes::Bytes;
 use glovebox_core::{Error, ErrorCode, Result};
 use glovebox_engine::{Canceller, Content, Stdin};
 use rustix::{process::getpgrp, termios::tcgetpgrp};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::files;
 
@@ -108,7 +109,7 @@ pub(crate) enum Chunk {
 /// Carries the program's output to our own. The thread starts with the first byte: many programs say nothing.
 #[derive(Debug)]
 pub(crate) struct Output {
-    canceller: Canceller,
+    unread: Unread,
     writer: Option<Writer>,
 }
 
@@ -118,19 +119,28 @@ struct Writer {
     done: oneshot::Receiver<io::Result<()>>,
 }
 
+/// What becomes of a run whose output nobody reads any more.
+#[derive(Clone, Debug)]
+pub(crate) enum Unread {
+    /// It ends.
+    Cancel(Canceller),
+    /// It goes on without the caller, who is told.
+    Leave(Arc<Notify>),
+}
+
 impl Output {
-    /// An output that ends its run when nobody reads it any more.
-    pub(crate) fn new(canceller: Canceller) -> Self {
-        Output { canceller, writer: None }
+    /// The output of a run.
+    pub(crate) fn new(unread: Unread) -> Self {
+        Output { unread, writer: None }
     }
 
     /// Passes a piece on. Waits while the reader is slow; does nothing once the reader is gone.
     pub(crate) async fn write(&mut self, chunk: Chunk) -> Result<()> {
         let writer = match &mut self.writer {
             Some(writer) => writer,
-            None => self.writer.insert(start_writer(self.canceller.clone())?),
+            None => self.writer.insert(start_writer(self.unread.clone())?),
         };
-        // The thread has ended the run when it stopped taking chunks; there is nobody left to tell.
+        // The thread has said so when it stopped taking chunks; there is nobody left to tell.
         let _ = writer.chunks.send(chunk).await;
         Ok(())
     }
@@ -149,13 +159,15 @@ impl Output {
     }
 }
 
-fn start_writer(canceller: Canceller) -> Result<Writer> {
+fn start_writer(unread: Unread) -> Result<Writer> {
     let (chunks, receiver) = mpsc::channel(CHUNKS);
     let (ended, done) = oneshot::channel();
     spawn("output", move || {
         let written = write_all(receiver);
-        if written.is_err() {
-            canceller.cancel();
+        match (&written, unread) {
+            (Ok(()), _) => {}
+            (Err(_), Unread::Cancel(canceller)) => canceller.cancel(),
+            (Err(_), Unread::Leave(left)) => left.notify_one(),
         }
         // Nobody waits for the answer when the run was interrupted.
         let _ = ended.send(written);

@@ -1,10 +1,27 @@
 //! The caller's own terminal: its size, and raw mode while a program inside has it.
 
-use std::io::{IsTerminal, stdin, stdout};
+mod keyboard;
+mod seat;
+
+use std::{
+    io::{IsTerminal, stdin, stdout},
+    path::Path,
+};
 
 use glovebox_core::{Command, EnvName, Error, ErrorCode, Result};
 use glovebox_engine::TerminalSize;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+
+pub(crate) use keyboard::Keyboard;
+pub(crate) use seat::Seat;
+
+/// The size of a terminal that nobody looks at yet.
+pub(crate) const CLASSIC: TerminalSize = TerminalSize { rows: 24, columns: 80 };
+
+/// Where descriptions of terminals lie that a sandbox of the image `host` also has.
+const DESCRIPTIONS: [&str; 3] = ["/usr/share/terminfo", "/lib/terminfo", "/usr/lib/terminfo"];
+/// What nearly every terminal understands, and every system has a description of.
+const COMMON_TYPE: &str = "xterm-256color";
 
 /// Whether standard input is a terminal.
 pub(crate) fn is_here() -> bool {
@@ -16,7 +33,7 @@ pub(crate) fn size() -> Result<TerminalSize> {
     let size = tcgetwinsize(stdin()).map_err(|error| no_terminal(error.into()))?;
     // A terminal that does not know its size says 0; programs inside cope better with the classic one.
     let or = |value: u16, default: u16| if value == 0 { default } else { value };
-    Ok(TerminalSize { rows: or(size.ws_row, 24), columns: or(size.ws_col, 80) })
+    Ok(TerminalSize { rows: or(size.ws_row, CLASSIC.rows), columns: or(size.ws_col, CLASSIC.columns) })
 }
 
 /// The columns of the terminal that standard output is, if it is one.
@@ -42,13 +59,25 @@ pub(crate) fn output_rows() -> Option<usize> {
     can_be_drawn_on().then_some(size.ws_row.into())
 }
 
-/// Lets a command know what kind of terminal it has, unless the caller said something else.
-pub(crate) fn with_terminal_type(command: Command) -> Result<Command> {
-    let given = command.env.contains_key(&EnvName::parse("TERM")?);
-    match std::env::var("TERM") {
-        Ok(kind) if !given => command.env("TERM", &kind),
-        _ => Ok(command),
+/// Lets a command know what kind of terminal it has, and that it shows all colours if it does, unless the caller said something else.
+pub(crate) fn with_terminal_type(mut command: Command) -> Result<Command> {
+    let own = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let kind = own("TERM").map(|kind| if is_described(&kind) { kind } else { COMMON_TYPE.to_owned() });
+    for (name, value) in [("TERM", kind), ("COLORTERM", own("COLORTERM"))] {
+        let given = command.env.contains_key(&EnvName::parse(name)?);
+        if let Some(value) = value.filter(|_| !given) {
+            command = command.env(name, &value)?;
+        }
     }
+    Ok(command)
+}
+
+/// Whether programs inside know this kind of terminal. Some terminals bring a description of their own, which is not inside.
+fn is_described(kind: &str) -> bool {
+    let Some(first) = kind.chars().next().filter(|_| !kind.contains('/')) else { return false };
+    // By its first letter, or by the number of that.
+    let folders = [first.to_string(), format!("{:x}", first as u32)];
+    DESCRIPTIONS.iter().any(|place| folders.iter().any(|folder| Path::new(place).join(folder).join(kind).exists()))
 }
 
 /// Raw mode: every key goes to the program inside. The former mode comes back when this is dropped, also by a panic.

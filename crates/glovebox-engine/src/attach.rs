@@ -22,6 +22,7 @@ use crate::{
     place::{Lifetime, Place},
     result::Asked,
     run::{self, Driver, Part},
+    screen,
     sessions::{Current, driver_of},
 };
 
@@ -42,6 +43,8 @@ pub struct KnownRun {
     pub started_at: Timestamp,
     /// Whether somebody follows it whom its command waits for.
     pub followed: bool,
+    /// Whether it has a terminal.
+    pub terminal: bool,
     /// How it ended, once it did. Its owner has not heard of it yet.
     pub ended: Option<RunEnd>,
 }
@@ -71,6 +74,9 @@ impl Sandbox {
     ///
     /// Where the run has nobody whom its command waits for, that is the caller from now on, who also records it, if it was to
     /// be recorded. Otherwise the caller looks on, and is told what it is too slow for: [`Event::Missed`](crate::Event).
+    ///
+    /// A run with a terminal takes the keys of all who are attached, and its size is that of the one who last typed or resized.
+    /// [`Run::screen`] gives what is on it.
     pub async fn attach(&self, run: RunId, stdin: Stdin) -> Result<Run> {
         let noted = match self.engine.ledger() {
             Some(ledger) => ledger.take_over(run)?,
@@ -181,8 +187,11 @@ impl Sandbox {
             part,
             _slot: None,
         };
+        let before = screen::Before::of(&opened.attached);
         let line = Line::attached(self.place.channel.clone(), run, opened);
-        run::drive(driver, Before::Nothing, line, stdin, Lifetime::Stays(self.guard.clone()))
+        let mut run = run::drive(driver, Before::Nothing, line, stdin, Lifetime::Stays(self.guard.clone()));
+        run.before = before;
+        run
     }
 }
 
@@ -262,6 +271,7 @@ fn known_run(info: RunInfo) -> Option<KnownRun> {
         pid: info.pid,
         started_at: Timestamp::from_nanosecond(info.started_ns.into()).ok()?,
         followed: info.owned,
+        terminal: info.terminal,
         ended: info.ended.map(|Exited { code, signal, .. }| RunEnd { code, signal }),
     })
 }

@@ -47,6 +47,7 @@ mod request;
 mod result;
 mod run;
 mod run_changes;
+mod screen;
 mod sessions;
 mod shelf;
 mod source;
@@ -61,6 +62,7 @@ pub use files::{
     Archive, Content, Cursor, Entries, Entry, EntryKind, FileEvent, FileEvents, FileStream, Files, FollowLinks, Page,
     Parents, Range, Recursion, Replace, WriteOptions,
 };
+pub use glovebox_terminal::Screen;
 pub use handles::{Canceller, TerminalHandle};
 pub use limits::{EngineLimits, WhenFull};
 pub use living::{EndedAt, NewSandbox, Paused, SandboxChanges, SandboxStatus};

@@ -49,6 +49,7 @@ use crate::{
     line::Line,
     place::{Lifetime, Place},
     result::{self, Asked, Identity, Seen},
+    screen,
     sessions::{self, Current},
 };
 
@@ -65,6 +66,8 @@ pub struct Run {
     result: oneshot::Receiver<Result<RunResult>>,
     cancel: watch::Sender<bool>,
     sizes: mpsc::UnboundedSender<TerminalSize>,
+    /// Its terminal as it was when it was attached to.
+    pub(crate) before: Option<screen::Before>,
     /// Held so that a living sandbox lasts as long as this.
     _guard: Option<Arc<Guard>>,
 }
@@ -189,7 +192,7 @@ pub(crate) fn drive(mut driver: Driver, before: Before, line: Line, stdin: Stdin
         let result = driver.drive(before, line, caller, ends).await;
         let _ = finished.send(judge.judge(result));
     });
-    Run { id, sandbox, channel, events: taken, result, cancel, sizes, _guard: guard }
+    Run { id, sandbox, channel, events: taken, result, cancel, sizes, before: None, _guard: guard }
 }
 
 /// How much of a run its driver has seen, and has to do with.

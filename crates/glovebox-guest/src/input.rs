@@ -12,12 +12,34 @@ use crate::stream::Frames;
 /// The input of a run. Anybody who is attached may write to it.
 pub(crate) struct Input {
     queue: mpsc::UnboundedSender<Piece>,
-    terminal: Option<OwnedFd>,
+    terminal: Option<Terminal>,
     /// Bytes that have come so far.
     taken: Cell<u64>,
     /// How many owners there were.
     owners: Cell<u64>,
     writing: Option<JoinHandle<()>>,
+}
+
+/// Our side of a terminal.
+pub(crate) struct Terminal {
+    fd: OwnedFd,
+    size: Cell<Resize>,
+}
+
+impl Terminal {
+    /// A terminal of this size.
+    pub(crate) fn new(fd: OwnedFd, size: Resize) -> io::Result<Self> {
+        set_size(&fd, size)?;
+        Ok(Terminal { fd, size: Cell::new(size) })
+    }
+
+    /// Makes it this size. The kernel tells the program in front, if it is another one.
+    fn resize(&self, size: Resize) {
+        // A terminal that is gone has no size.
+        if set_size(&self.fd, size).is_ok() {
+            self.size.set(size);
+        }
+    }
 }
 
 enum Piece {
@@ -53,10 +75,15 @@ impl Writer {
 }
 
 impl Input {
-    pub(crate) fn new(stdin: Option<Sender>, terminal: Option<OwnedFd>) -> Self {
+    pub(crate) fn new(stdin: Option<Sender>, terminal: Option<Terminal>) -> Self {
         let (queue, waiting) = mpsc::unbounded_channel();
         let writing = stdin.map(|pipe| tokio::task::spawn_local(write(pipe, waiting)));
         Input { queue, terminal, taken: Cell::new(0), owners: Cell::new(0), writing }
+    }
+
+    /// The size of the terminal, if it has one.
+    pub(crate) fn terminal(&self) -> Option<Resize> {
+        self.terminal.as_ref().map(|terminal| terminal.size.get())
     }
 
     /// Bytes that have come so far.
@@ -83,6 +110,8 @@ impl Input {
         // Input waits in the queue while the command does not read it, so that a new size behind it gets through. The
         // queue is bounded by the stream's window: room for more is made only for what was written.
         let (written, mut used) = mpsc::unbounded_channel();
+        // Several may have terminals of different sizes; the size is that of the one who last typed or changed its own.
+        let mut own_size = None;
         loop {
             let frame = tokio::select! {
                 frame = frames.next() => frame,
@@ -101,22 +130,35 @@ impl Input {
             match frame.kind {
                 FrameKind::Stdin | FrameKind::StdinEnd if writer.is_replaced(self) => return Left::Lost,
                 FrameKind::Stdin => {
+                    self.take_size(own_size);
                     self.taken.set(self.taken.get() + length as u64);
                     if self.queue.send(Piece::Bytes(frame.payload, written.clone())).is_ok() {
                         continue;
                     }
                 }
+                // The keys of one who leaves a terminal end, and others may type on. A program there ends by a key.
+                FrameKind::StdinEnd if self.terminal.is_some() => {}
                 FrameKind::StdinEnd => drop(self.queue.send(Piece::End)),
                 FrameKind::Resize => {
-                    if let (Ok(size), Some(terminal)) = (frame.read::<Resize>(), &self.terminal) {
-                        let _ = resize(terminal, size.rows, size.columns);
-                    }
+                    own_size = frame.read().ok();
+                    self.take_size(own_size);
                 }
                 _ => return Left::Lost,
             }
             if frames.release(length).is_err() {
                 return Left::Lost;
             }
+        }
+    }
+}
+
+impl Input {
+    /// Gives the terminal the size that somebody has told, if it has another one.
+    fn take_size(&self, size: Option<Resize>) {
+        if let (Some(size), Some(terminal)) = (size, &self.terminal)
+            && size != terminal.size.get()
+        {
+            terminal.resize(size);
         }
     }
 }
@@ -145,9 +187,8 @@ async fn write(pipe: Sender, mut waiting: mpsc::UnboundedReceiver<Piece>) {
     }
 }
 
-/// Sets the size of a terminal.
-pub(crate) fn resize(terminal: &OwnedFd, rows: u32, columns: u32) -> io::Result<()> {
+fn set_size(terminal: &OwnedFd, size: Resize) -> io::Result<()> {
     let clamp = |n: u32| n.min(u32::from(u16::MAX)) as u16;
-    let size = Winsize { ws_row: clamp(rows), ws_col: clamp(columns), ws_xpixel: 0, ws_ypixel: 0 };
+    let size = Winsize { ws_row: clamp(size.rows), ws_col: clamp(size.columns), ws_xpixel: 0, ws_ypixel: 0 };
     Ok(rustix::termios::tcsetwinsize(terminal, size)?)
 }

@@ -19,6 +19,7 @@ mod ground;
 mod input;
 mod leaves;
 pub mod marks;
+mod modes;
 mod output;
 mod processes;
 mod reaper;

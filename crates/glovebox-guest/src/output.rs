@@ -1,7 +1,8 @@
 //! What a run wrote, for those who read it.
 //!
 //! Output is held as the frames in which it will be sent. The owner is waited for, as the reader of a pipe is; everybody
-//! else finds what is still held, and is told how much is not.
+//! else finds what is still held, and is told how much is not. At a terminal the others are waited for as well, but not for
+//! long: somebody who looks at one wants to see all of it, and must not stop it for the rest.
 
 use std::{cell::RefCell, collections::VecDeque, rc::Rc};
 
@@ -12,11 +13,16 @@ use tokio::{
     time::{Duration, Instant},
 };
 
+use crate::modes::Modes;
+
 /// What a held frame takes beside its bytes; without it, many small ones would take far more than the bound.
 const OVERHEAD: usize = 128;
 
 /// How long a command waits for an owner whose connection broke to connect again.
 const RETURN: Duration = Duration::from_secs(1);
+
+/// How long a command at a terminal waits for one who looks on and does not read.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Standard output, standard error, and what a session shows.
 const STREAMS: usize = 3;
@@ -54,6 +60,10 @@ struct State {
     /// Chunks that the owner has are kept, for others.
     keep: bool,
     owner: Option<Owner>,
+    /// The others who are at a terminal; nobody elsewhere.
+    onlookers: Vec<Onlooker>,
+    /// For a terminal: what it was put into by output that is gone.
+    modes: Option<Modes>,
     readers: u64,
     closed: bool,
 }
@@ -76,51 +86,122 @@ impl Chunk {
     }
 }
 
-struct Owner {
+/// How far one has read whom the command waits for.
+struct Progress {
     reader: u64,
-    /// Since when its connection is broken. It may come again.
-    lost: Option<Instant>,
     /// The next chunk that it gets.
     next: u64,
     /// What the chunks that it has not got yet take.
     waiting: usize,
+    /// It was waited for long enough. It is again once it has read all that there is.
+    given_up: bool,
+}
+
+impl Progress {
+    fn is_full(&self) -> bool {
+        self.waiting >= bound::WAITING && !self.given_up
+    }
+
+    fn took(&mut self, next: u64, cost: usize) {
+        self.next = next;
+        self.waiting -= cost;
+        self.given_up &= self.waiting > 0;
+    }
+
+    /// The chunk before `first` is gone, whether it was read or not.
+    fn lost(&mut self, first: u64, cost: usize) {
+        if self.next < first {
+            self.took(first, cost);
+        }
+    }
+}
+
+struct Owner {
+    progress: Progress,
+    /// Since when its connection is broken. It may come again.
+    lost: Option<Instant>,
+}
+
+struct Onlooker {
+    progress: Progress,
+    /// Since when it is waited for.
+    since: Option<Instant>,
+}
+
+impl State {
+    /// All whose progress counts.
+    fn progresses(&mut self) -> impl Iterator<Item = &mut Progress> {
+        let owner = self.owner.iter_mut().map(|owner| &mut owner.progress);
+        owner.chain(self.onlookers.iter_mut().map(|onlooker| &mut onlooker.progress))
+    }
+
+    /// Notes what one has read who is waited for. Says whether it is.
+    fn progress(&mut self, reader: u64, note: impl FnOnce(&mut Progress)) -> bool {
+        let found = self.progresses().find(|progress| progress.reader == reader);
+        found.map(note).is_some()
+    }
+
+    /// Who is waited for now, and until when: for ever, or until it is given up.
+    fn full(&mut self) -> Option<Option<Instant>> {
+        if let Some(owner) = self.owner.as_ref().filter(|owner| owner.progress.is_full()) {
+            return Some(owner.lost.map(|lost| lost + RETURN));
+        }
+        let mut until: Option<Instant> = None;
+        for onlooker in &mut self.onlookers {
+            if !onlooker.progress.is_full() {
+                onlooker.since = None;
+                continue;
+            }
+            let end = *onlooker.since.get_or_insert_with(Instant::now) + PATIENCE;
+            until = Some(until.map_or(end, |other| other.min(end)));
+        }
+        until.map(Some)
+    }
+
+    /// Waits no more for those whose time is over.
+    fn give_up(&mut self) {
+        let now = Instant::now();
+        self.owner.take_if(|owner| owner.lost.is_some_and(|lost| lost + RETURN <= now));
+        for onlooker in &mut self.onlookers {
+            onlooker.progress.given_up |= onlooker.since.is_some_and(|since| since + PATIENCE <= now);
+        }
+        self.trim();
+    }
 }
 
 impl Output {
+    /// The output of a run. What its owner has is kept for others, or not.
     pub(crate) fn new(keep: bool) -> Rc<Self> {
         let output = Output::default();
         output.state.borrow_mut().keep = keep;
         Rc::new(output)
     }
 
+    /// The same for a run with a terminal. Nobody attaches where nothing is kept.
+    pub(crate) fn of_terminal(keep: bool) -> Rc<Self> {
+        let output = Output::new(keep);
+        output.state.borrow_mut().modes = keep.then(Modes::default);
+        output
+    }
+
+    /// What brings a terminal to the modes that this one was in before the output that is held.
+    pub(crate) fn modes(&self) -> Bytes {
+        self.state.borrow().modes.as_ref().map(Modes::to_bytes).unwrap_or_default()
+    }
+
     /// Waits until there is room for more: an owner that is slow is waited for, and one that was lost for a while.
     pub(crate) async fn room(&self) {
         loop {
-            let full = self
-                .state
-                .borrow()
-                .owner
-                .as_ref()
-                .filter(|owner| owner.waiting >= bound::WAITING)
-                .map(|owner| owner.lost);
+            let full = self.state.borrow_mut().full();
             match full {
                 None => return,
                 Some(None) => self.room.notified().await,
-                Some(Some(lost)) => {
-                    if tokio::time::timeout_at(lost + RETURN, self.room.notified()).await.is_err() {
-                        self.give_up(lost);
+                Some(Some(end)) => {
+                    if tokio::time::timeout_at(end, self.room.notified()).await.is_err() {
+                        self.state.borrow_mut().give_up();
                     }
                 }
             }
-        }
-    }
-
-    /// Waits no more for an owner that was lost.
-    fn give_up(&self, lost: Instant) {
-        let mut state = self.state.borrow_mut();
-        if state.owner.as_ref().is_some_and(|owner| owner.lost == Some(lost)) {
-            state.owner = None;
-            state.trim();
         }
     }
 
@@ -131,9 +212,7 @@ impl Output {
         let chunk = Chunk { kind, frame, stream, start: state.written[stream] };
         state.written[stream] += chunk.payload();
         state.held += chunk.cost();
-        if let Some(owner) = &mut state.owner {
-            owner.waiting += chunk.cost();
-        }
+        state.progresses().for_each(|progress| progress.waiting += chunk.cost());
         state.chunks.push_back(chunk);
         state.trim();
         drop(state);
@@ -177,9 +256,11 @@ impl Output {
             Role::OwnerIfFree => state.owner.as_ref().is_none_or(|owner| owner.lost.is_some()),
             Role::Owner => true,
         };
+        let progress = Progress { reader: reader.id, next: state.first, waiting: state.held, given_up: false };
         if owns {
-            let waiting = state.held;
-            state.owner = Some(Owner { reader: reader.id, lost: None, next: state.first, waiting });
+            state.owner = Some(Owner { progress, lost: None });
+        } else if state.modes.is_some() {
+            state.onlookers.push(Onlooker { progress, since: None });
         }
         drop(state);
         self.room.notify_one();
@@ -193,7 +274,7 @@ impl State {
         loop {
             let (may_go, most) = match &self.owner {
                 None => (true, bound::OUTPUT),
-                Some(owner) => (owner.next > self.first, if self.keep { bound::OUTPUT } else { 0 }),
+                Some(owner) => (owner.progress.next > self.first, if self.keep { bound::OUTPUT } else { 0 }),
             };
             if self.held <= most || !may_go || !self.drop_first() {
                 return;
@@ -206,12 +287,11 @@ impl State {
         self.first += 1;
         self.held -= chunk.cost();
         self.gone[chunk.stream] += chunk.payload();
-        if let Some(owner) = &mut self.owner
-            && owner.next < self.first
-        {
-            owner.next = self.first;
-            owner.waiting -= chunk.cost();
+        if let Some(modes) = &mut self.modes {
+            modes.pass(&chunk.frame[Frame::HEADER..]);
         }
+        let first = self.first;
+        self.progresses().for_each(|progress| progress.lost(first, chunk.cost()));
         true
     }
 }
@@ -261,9 +341,7 @@ impl Reader {
             };
             self.known[stream] = self.known[stream].max(chunk.start + payload);
             self.next += 1;
-            if let Some(owner) = state.owner.as_mut().filter(|owner| owner.reader == self.id) {
-                owner.next = self.next;
-                owner.waiting -= cost;
+            if state.progress(self.id, |progress| progress.took(self.next, cost)) {
                 state.trim();
                 self.output.room.notify_one();
             }
@@ -275,7 +353,7 @@ impl Reader {
 
     /// Whether the command waits for this reader.
     pub(crate) fn is_owner(&self) -> bool {
-        self.output.state.borrow().owner.as_ref().is_some_and(|owner| owner.reader == self.id)
+        self.output.state.borrow().owner.as_ref().is_some_and(|owner| owner.progress.reader == self.id)
     }
 }
 
@@ -292,9 +370,10 @@ impl Drop for Reader {
     /// A reader that is lost may come again, unless it said that it leaves.
     fn drop(&mut self) {
         let mut state = self.output.state.borrow_mut();
-        if let Some(owner) = state.owner.as_mut().filter(|owner| owner.reader == self.id) {
+        if let Some(owner) = state.owner.as_mut().filter(|owner| owner.progress.reader == self.id) {
             owner.lost = Some(Instant::now());
         }
+        state.onlookers.retain(|onlooker| onlooker.progress.reader != self.id);
         state.trim();
         drop(state);
         self.output.room.notify_one();
@@ -416,6 +495,47 @@ mod tests {
         };
         let (got, ()) = tokio::join!(again, output.room());
         assert_eq!(got, ([(4 * bound::CHUNK + bound::WAITING) as u64, 0], [0, 0]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_a_terminal_an_onlooker_is_waited_for_a_moment_and_again_once_it_has_read_all() {
+        let output = Output::of_terminal(true);
+        let mut owner = output.reader([0; 3], Role::Owner);
+        let mut onlooker = output.reader([0; 3], Role::OwnerIfFree);
+        for waits in [PATIENCE, Duration::ZERO] {
+            push(&output, FrameKind::Stdout, bound::WAITING);
+            read(&mut owner);
+            let start = Instant::now();
+            output.room().await;
+            assert_eq!(start.elapsed(), waits);
+        }
+        assert_eq!(read(&mut onlooker), ([2 * bound::WAITING as u64, 0], [0, 0]));
+        output.room().await;
+        push(&output, FrameKind::Stdout, bound::WAITING);
+        read(&mut owner);
+        let reading = async {
+            tokio::time::sleep(PATIENCE / 2).await;
+            read(&mut onlooker)
+        };
+        let start = Instant::now();
+        let (got, ()) = tokio::join!(reading, output.room());
+        assert_eq!((got.0[0], start.elapsed()), (bound::WAITING as u64, PATIENCE / 2));
+        push(&output, FrameKind::Stdout, bound::WAITING);
+        read(&mut owner);
+        drop(onlooker);
+        let start = Instant::now();
+        output.room().await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_terminal_tells_the_modes_that_were_set_in_what_is_gone() {
+        let output = Output::of_terminal(true);
+        output.push(FrameKind::Stdout, Frame::data(FrameKind::Stdout, b"\x1b[?1049h"));
+        assert_eq!(output.modes(), b""[..]);
+        (0..10).for_each(|_| push(&output, FrameKind::Stdout, 60 * KIB));
+        assert_eq!(output.modes(), b"\x1b[?1049h"[..]);
+        assert_eq!(Output::new(true).modes(), b""[..]);
     }
 
     #[test]

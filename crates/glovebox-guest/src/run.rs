@@ -11,7 +11,9 @@ use std::{
 };
 
 use bytes::{BufMut, Bytes, BytesMut};
-use glovebox_proto::{EndReason, Exited, Frame, FrameKind, LeafWord, Role, StartFailed, StartRun, Started, bound};
+use glovebox_proto::{
+    EndReason, Exited, Frame, FrameKind, LeafWord, Resize, Role, StartFailed, StartRun, Started, bound,
+};
 use h2::{RecvStream, SendStream};
 use rustix::{
     fs::{Mode, OFlags},
@@ -25,7 +27,7 @@ use tokio::{
 use zeroize::Zeroize;
 
 use crate::{
-    input::{self, Input},
+    input::{Input, Terminal},
     leaves::Leaf,
     output::Output,
     runs::{self, Run},
@@ -44,7 +46,16 @@ struct Ends {
     stdin: Option<Sender>,
     stdout: Option<Receiver>,
     stderr: Option<Receiver>,
-    terminal: Option<OwnedFd>,
+    terminal: Option<Terminal>,
+    /// The command's side of a terminal. It is held so that the terminal stays when the command closes all it has of it.
+    other_side: Option<OwnedFd>,
+}
+
+/// What is read of a command.
+struct Pipes {
+    stdout: Option<Receiver>,
+    stderr: Option<Receiver>,
+    other_side: Option<OwnedFd>,
 }
 
 /// When the guest ends a run by itself.
@@ -87,7 +98,10 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
         leaf,
         started: SystemTime::now(),
         note,
-        output: Output::new(request.keep_output),
+        output: match ends.terminal {
+            Some(_) => Output::of_terminal(request.keep_output),
+            None => Output::new(request.keep_output),
+        },
         input: Input::new(ends.stdin, ends.terminal),
         alive: Cell::new(true),
         reason: Cell::new(EndReason::None),
@@ -101,7 +115,8 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
         timeout: request.timeout_ms.map(Duration::from_millis),
         grace: Duration::from_millis(request.grace_ms),
     };
-    tokio::task::spawn_local(see_through(guest.clone(), run.clone(), (ends.stdout, ends.stderr), ended, patience));
+    let pipes = Pipes { stdout: ends.stdout, stderr: ends.stderr, other_side: ends.other_side };
+    tokio::task::spawn_local(see_through(guest.clone(), run.clone(), pipes, ended, patience));
     let told = Started { pid, took_ns: beginning.elapsed().as_nanos() as u64, session: None };
     if let Err(error) = stream::send(&mut out, Frame::message(FrameKind::Started, &told)).await {
         // Nobody knows of a run whose start was not heard, so nobody would ever end it.
@@ -177,7 +192,7 @@ pub(crate) async fn refuse(mut out: SendStream<Bytes>, failed: &StartFailed) -> 
 /// Makes the pipes or the terminal of a command: our ends and the command's.
 fn make_ends(request: &StartRun) -> io::Result<(Ends, [OwnedFd; 3])> {
     if let (Some(rows), Some(columns)) = (request.rows, request.columns) {
-        return make_terminal(rows, columns);
+        return make_terminal(Resize { rows, columns });
     }
     let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC);
     let (stdout, command_stdout) = pipe()?;
@@ -196,23 +211,24 @@ fn make_ends(request: &StartRun) -> io::Result<(Ends, [OwnedFd; 3])> {
         stdout: Some(Receiver::from_owned_fd_unchecked(stdout)?),
         stderr: Some(Receiver::from_owned_fd_unchecked(stderr)?),
         terminal: None,
+        other_side: None,
     };
     Ok((ends, [command_stdin, command_stdout, command_stderr]))
 }
 
-fn make_terminal(rows: u32, columns: u32) -> io::Result<(Ends, [OwnedFd; 3])> {
+fn make_terminal(size: Resize) -> io::Result<(Ends, [OwnedFd; 3])> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let ours = rustix::fs::open("/dev/ptmx", flags, Mode::empty())?;
     rustix::pty::unlockpt(&ours)?;
     let open = rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY | rustix::pty::OpenptFlags::CLOEXEC;
     // Asking the kernel for the other side needs no path, so nothing inside can put itself between.
     let theirs = rustix::pty::ioctl_tiocgptpeer(&ours, open)?;
-    input::resize(&ours, rows, columns)?;
     let ends = Ends {
         stdin: Some(Sender::from_owned_fd_unchecked(ours.try_clone()?)?),
         stdout: Some(Receiver::from_owned_fd_unchecked(ours.try_clone()?)?),
         stderr: None,
-        terminal: Some(ours),
+        terminal: Some(Terminal::new(ours, size)?),
+        other_side: Some(theirs.try_clone()?),
     };
     Ok((ends, [theirs.try_clone()?, theirs.try_clone()?, theirs]))
 }
@@ -251,7 +267,7 @@ async fn start(
 async fn see_through(
     guest: Rc<Guest>,
     run: Rc<Run>,
-    pipes: (Option<Receiver>, Option<Receiver>),
+    pipes: Pipes,
     ended: oneshot::Receiver<Exited>,
     patience: Patience,
 ) {
@@ -297,11 +313,8 @@ async fn sleep_unpaused(guest: &Guest, time: Duration) {
 }
 
 /// Takes output until the command has ended, and what is left in its pipes then.
-async fn pump_output(
-    run: &Run,
-    (mut stdout, mut stderr): (Option<Receiver>, Option<Receiver>),
-    mut ended: oneshot::Receiver<Exited>,
-) -> Exited {
+async fn pump_output(run: &Run, pipes: Pipes, mut ended: oneshot::Receiver<Exited>) -> Exited {
+    let Pipes { mut stdout, mut stderr, other_side } = pipes;
     let mut first = BytesMut::new();
     let mut second = BytesMut::new();
     let exited = loop {
@@ -321,11 +334,17 @@ async fn pump_output(
         match (kind, length) {
             (FrameKind::Stdout, 0) => stdout = None,
             (_, 0) => stderr = None,
-            (FrameKind::Stdout, _) => run.output.push(kind, frame(kind, &mut first)),
+            (FrameKind::Stdout, _) => {
+                if other_side.is_some() {
+                    read_on(&stdout, &mut first);
+                }
+                run.output.push(kind, frame(kind, &mut first));
+            }
             _ => run.output.push(kind, frame(kind, &mut second)),
         }
     };
     run.alive.set(false);
+    drop(other_side);
     for (kind, pipe) in [(FrameKind::Stdout, stdout), (FrameKind::Stderr, stderr)] {
         if let Some(pipe) = pipe {
             drain(run, kind, &pipe).await;
@@ -344,6 +363,19 @@ pub(crate) async fn read(pipe: &mut Option<Receiver>, buffer: &mut BytesMut) -> 
     buffer.reserve(Frame::HEADER + bound::CHUNK);
     buffer.put_bytes(0, Frame::HEADER);
     pipe.read_buf(&mut (&mut *buffer).limit(bound::CHUNK)).await.unwrap_or(0)
+}
+
+/// Reads what else a terminal has. It gives four kilobytes at the most by one read, and a frame costs more than a read.
+fn read_on(pipe: &Option<Receiver>, buffer: &mut BytesMut) {
+    let Some(pipe) = pipe else { return };
+    while buffer.len() < Frame::HEADER + bound::CHUNK {
+        let room = Frame::HEADER + bound::CHUNK - buffer.len();
+        match pipe.try_read_buf(&mut (&mut *buffer).limit(room)) {
+            Ok(1..) => {}
+            // Whatever it is, it is met again by the next read.
+            _ => return,
+        }
+    }
 }
 
 /// Makes a frame of what was read. A small one is copied: it would hold all of the buffer for as long as it is kept.

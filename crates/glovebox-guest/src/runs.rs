@@ -72,6 +72,7 @@ impl Run {
             stdout_bytes,
             stderr_bytes,
             owned: self.output.is_owned(),
+            terminal: self.input.terminal().is_some(),
         }
     }
 }
@@ -208,7 +209,14 @@ pub(crate) async fn attach(guest: Rc<Guest>, body: RecvStream, mut out: SendStre
     let Some(run) = guest.runs.find(&order.run) else { return answer(out, FrameKind::NoRun).await };
     let role = Role::try_from(order.role).unwrap_or(Role::Watcher);
     let reader = run.output.reader([order.stdout_from, order.stderr_from, order.results_from], role);
-    let attached = Attached { owner: reader.is_owner(), stdin_bytes: run.input.taken(), note: run.note.clone() };
+    let attached = Attached {
+        owner: reader.is_owner(),
+        stdin_bytes: run.input.taken(),
+        note: run.note.clone(),
+        terminal: run.input.terminal(),
+        modes: run.output.modes(),
+        stdout_bytes: run.output.written()[0],
+    };
     let writer = if reader.is_owner() { run.input.new_owner() } else { Writer::Other };
     stream::send(&mut out, Frame::message(FrameKind::Attached, &attached)).await?;
     follow(&guest, &run, reader, (frames, writer), out).await

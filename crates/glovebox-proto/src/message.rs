@@ -149,7 +149,7 @@ pub struct Attach {
 }
 
 /// What somebody is to a run. The command waits for its owner, as for the reader of a pipe; others lose what they are too
-/// slow for.
+/// slow for. At a terminal it waits for them too, for a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
 #[repr(i32)]
 pub enum Role {
@@ -173,6 +173,15 @@ pub struct Attached {
     /// The note of [`StartRun`].
     #[prost(bytes = "bytes", tag = "3")]
     pub note: Bytes,
+    /// The size of its terminal, when it has one.
+    #[prost(message, optional, tag = "4")]
+    pub terminal: Option<Resize>,
+    /// For a terminal: what brings another one into the modes that this one was in before the output that is still there.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub modes: Bytes,
+    /// Bytes of standard output so far.
+    #[prost(uint64, tag = "6")]
+    pub stdout_bytes: u64,
 }
 
 /// Output that is not there any more.
@@ -213,10 +222,13 @@ pub struct RunInfo {
     /// Whether it has an owner.
     #[prost(bool, tag = "7")]
     pub owned: bool,
+    /// Whether it has a terminal.
+    #[prost(bool, tag = "8")]
+    pub terminal: bool,
 }
 
-/// A terminal's new size.
-#[derive(Clone, PartialEq, Message)]
+/// The size of a terminal.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Resize {
     /// Rows.
     #[prost(uint32, tag = "1")]

@@ -31,14 +31,17 @@ impl Default for Keys {
 impl Keys {
     /// Reads keys with commas between them: `ctrl-]`, or one character. `none` is no keys.
     pub fn parse(text: &str) -> Result<Self, WrongKeys> {
-        let keys = match text {
-            "none" => Vec::new(),
-            _ => text.split(',').map(key).collect::<Option<Vec<u8>>>().ok_or(WrongKeys)?,
-        };
-        if keys.len() > MOST_KEYS {
-            return Err(WrongKeys);
+        if text == "none" {
+            return Ok(Keys::none());
         }
-        Ok(Keys { keys, typed: 0, held: Vec::new() })
+        let keys = text.split(',').map(key).collect::<Option<Vec<u8>>>();
+        let keys = keys.filter(|keys| keys.len() <= MOST_KEYS).ok_or(WrongKeys)?;
+        Ok(Keys { keys, ..Keys::none() })
+    }
+
+    /// No keys: all that is typed is for the program.
+    pub fn none() -> Self {
+        Keys { keys: Vec::new(), typed: 0, held: Vec::new() }
     }
 
     /// How to type them, for people. Nothing where there are none.

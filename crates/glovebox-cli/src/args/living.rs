@@ -20,7 +20,23 @@ Examples:
 
 pub(super) const ATTACH_EXAMPLES: &str = "\
 Examples:
-  run=$(glovebox exec --detach box -- make); glovebox attach $run";
+  run=$(glovebox exec --detach box -- make); glovebox attach $run
+  run=$(glovebox exec -t --detach box -- htop); glovebox attach $run
+  glovebox attach                           # the only terminal there is
+
+What is typed goes to the program. Several may be attached to one terminal, and all of them
+may type; its size is that of the one who typed last.";
+
+pub(super) const SHELL_EXAMPLES: &str = "\
+Examples:
+  glovebox shell                            # in a fresh sandbox that is gone afterwards
+  glovebox shell --workspace .              # with this folder, which is not changed
+  glovebox shell box                        # in a sandbox that stays; ctrl-] d leaves it running
+  glovebox shell box -- python3             # another program than a shell
+  glovebox attach                           # back to it
+
+A terminal that is closed, or whose connection breaks, leaves the shell of a sandbox that stays
+at work, and ends that of a fresh one. The exit code is the shell's.";
 
 pub(super) const WAIT_EXAMPLES: &str = "\
 Examples:
@@ -119,8 +135,40 @@ pub(crate) struct ExecArgs {
     /// With --session: write what the run shows (values, figures, tables) into files in this folder
     #[arg(long, value_name = "DIR", help_heading = "Files")]
     pub(crate) results: Option<std::path::PathBuf>,
+    /// The keys that leave a terminal, whose program goes on: ctrl-X or one character each, commas between; or none. The first
+    /// one twice types it
+    #[arg(long, value_name = "KEYS", default_value = "ctrl-],d", help_heading = "The run")]
+    pub(crate) detach_keys: String,
     #[command(flatten)]
     pub(crate) command: CommandArgs,
+}
+
+/// Flags of `attach`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AttachArgs {
+    /// The id of the run, or as much of its beginning as no other run has. May be left out where only one terminal is at work
+    #[arg(value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    /// The keys that leave a terminal, whose program goes on: ctrl-X or one character each, commas between; or none. The first
+    /// one twice types it
+    #[arg(long, value_name = "KEYS", default_value = "ctrl-],d")]
+    pub(crate) detach_keys: String,
+}
+
+/// Flags of `shell`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ShellArgs {
+    /// A sandbox that stays: its id, the beginning of its id, or its name. Without one, a fresh sandbox that is gone afterwards
+    #[arg(value_name = "ID")]
+    pub(crate) id: Option<String>,
+    /// The keys that leave a terminal in a sandbox that stays: ctrl-X or one character each, commas between; or none. The first
+    /// one twice types it
+    #[arg(long, value_name = "KEYS", default_value = "ctrl-],d", help_heading = "The run")]
+    pub(crate) detach_keys: String,
+    #[command(flatten)]
+    pub(crate) command: CommandArgs,
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArgs,
 }
 
 /// One run.

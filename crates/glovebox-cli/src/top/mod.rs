@@ -55,7 +55,7 @@ pub(crate) fn show(engine: Engine, ledger: Ledger, interval: Duration) -> Result
         loop {
             screen.draw(|frame| draw(frame, &top, &look))?;
             tokio::select! {
-                () = signals.next() => return Ok(INTERRUPTED),
+                _ = signals.next() => return Ok(INTERRUPTED),
                 told = news.recv() => {
                     let mut next = Some(told.ok_or_else(ended)?);
                     while let Some(told) = next {

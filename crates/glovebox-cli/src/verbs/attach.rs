@@ -8,25 +8,29 @@ use std::{
     fs::File,
     io::{BufRead, BufReader, IsTerminal, Read, Write},
     os::unix::process::CommandExt,
+    path::Path,
     pin::pin,
     process::{Command, Stdio as HostStdio},
     time::{Duration, Instant},
 };
 
 use glovebox_core::{Error, ErrorCode, Outcome, Result, RunId, RunResult, SandboxId};
-use glovebox_engine::{Engine, Run, Sandbox, Stdin};
+use glovebox_engine::{Engine, Run, Sandbox, Stdin, TerminalSize};
 use glovebox_ledger::{Ledger, Stream};
 use serde_json::{Value, json};
 
 use super::{
-    data_dir, living,
-    run::{self, Finished, OnSignal},
+    data_dir,
+    exec::parse_keys,
+    living,
+    run::{self, Driven, Front, OnSignal},
     runtime,
 };
 use crate::{
-    args::{Globals, RunArg},
+    args::{AttachArgs, Globals, RunArg},
     flags::Flags,
     report, stdio,
+    terminal::{self, Keyboard},
 };
 
 /// How long a follower has to write down the end of a run that it has heard of.
@@ -36,8 +40,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// The word by which this program is started to follow a run that lost its follower.
 pub(crate) const FOLLOW: &str = "__follow";
 
-/// The variable that says to a copy of this program that it is the follower of a detached run.
+/// The variable that says to a copy of this program that it is the follower of a detached run. It holds the size of a terminal.
 const DETACHED: &str = "__GLOVEBOX_DETACHED";
+
+/// The file that is there once the caller was told how to leave a terminal.
+const TOLD_KEYS: &str = "told-detach-keys";
+
+/// How long a follower tries to take over a run whose process lets go of it.
+const TAKE_OVER: Duration = Duration::from_secs(2);
 
 /// A run that somebody named.
 enum Named {
@@ -103,10 +113,36 @@ fn damaged(run: RunId, error: serde_json::Error) -> Error {
     Error::new(ErrorCode::LedgerDamaged, format!("the document of {run} cannot be read")).because(error)
 }
 
-pub(crate) fn attach(globals: &Globals, args: &RunArg, flags: &Flags) -> Result<u8> {
+/// The only terminal that is at work.
+async fn only_terminal(engine: &Engine) -> Result<Named> {
+    let mut found: Vec<(SandboxId, RunId)> = Vec::new();
+    for status in engine.sandboxes().await? {
+        // One that cannot be reached has no terminal to come back to.
+        let Ok(sandbox) = engine.open_paused(&status.sandbox.to_string()).await else { continue };
+        let runs = sandbox.runs().await.unwrap_or_default();
+        let at_work = runs.iter().filter(|run| run.terminal && run.ended.is_none());
+        found.extend(at_work.map(|run| (sandbox.id(), run.run)));
+    }
+    let (message, hint) = match found.as_slice() {
+        [(sandbox, run)] => return Ok(Named::In(Box::new(engine.open_paused(&sandbox.to_string()).await?), *run)),
+        [] => ("no terminal is at work", "glovebox shell ID opens one".to_owned()),
+        several => {
+            let names: Vec<String> = several.iter().map(|(sandbox, run)| format!("{run} in {sandbox}")).collect();
+            ("several terminals are at work, and one must be named", names.join(", "))
+        }
+    };
+    Err(Error::new(ErrorCode::RunNotFound, message).hint(hint))
+}
+
+pub(crate) fn attach(globals: &Globals, args: &AttachArgs, flags: &Flags) -> Result<u8> {
+    let keys = flags.check("detach-keys", &args.detach_keys, parse_keys)?;
     let (engine, ledger) = engine(globals, flags)?;
     runtime()?.block_on(async {
-        let result = match find(&engine, &ledger, &args.run).await? {
+        let named = match &args.run {
+            Some(run) => find(&engine, &ledger, run).await?,
+            None => only_terminal(&engine).await?,
+        };
+        let result = match named {
             Named::Over(result) => {
                 if !globals.json {
                     replay(&ledger, result.run).await?;
@@ -114,10 +150,18 @@ pub(crate) fn attach(globals: &Globals, args: &RunArg, flags: &Flags) -> Result<
                 *result
             }
             Named::In(sandbox, run) => {
-                let stdin = if globals.json { Stdin::Empty } else { stdio::standard_input(None)? };
-                let attaching = pin!(sandbox.attach(run, stdin));
-                match run::drive(attaching, false, globals.json, OnSignal::Leave).await {
-                    Ok(Some(Finished { result, .. })) => result,
+                let terminal = sandbox.runs().await?.iter().any(|known| known.run == run && known.terminal);
+                let (keyboard, stdin) = if globals.json {
+                    (None, Stdin::Empty)
+                } else if terminal && terminal::is_here() {
+                    let (keyboard, stdin) = Keyboard::new(keys);
+                    (Some(keyboard), stdin)
+                } else {
+                    (None, stdio::standard_input(None)?)
+                };
+                let front = Front { keyboard, terminal, json: globals.json, on_signal: OnSignal::Leave };
+                match run::drive(pin!(sandbox.attach(run, stdin)), front).await {
+                    Ok(Driven::Finished(finished)) => finished.result,
                     Err(error) => {
                         let result = recorded_soon(&ledger, run, error).await?;
                         if !globals.json {
@@ -125,7 +169,8 @@ pub(crate) fn attach(globals: &Globals, args: &RunArg, flags: &Flags) -> Result<
                         }
                         result
                     }
-                    Ok(None) => {
+                    Ok(Driven::Left(run, sandbox)) if terminal => return leave(globals, sandbox, run),
+                    Ok(Driven::Abandoned | Driven::Left(..)) => {
                         report::say(&format!("the run goes on; glovebox cancel {run} ends it"));
                         return Ok(Outcome::Cancelled.exit_code());
                     }
@@ -212,6 +257,47 @@ pub(crate) fn cancel(globals: &Globals, args: &RunArg, flags: &Flags) -> Result<
     })
 }
 
+/// The size of the terminal that this process, the follower of a detached run, is to give it.
+pub(crate) fn size_for_follower() -> Option<TerminalSize> {
+    let text = std::env::var(DETACHED).ok()?;
+    let (rows, columns) = text.split_once('x')?;
+    Some(TerminalSize { rows: rows.parse().ok()?, columns: columns.parse().ok()? })
+}
+
+/// Says how to leave a terminal, the first time that there is one to leave.
+pub(super) fn tell_keys(globals: &Globals, keys: &str) {
+    let file = data_dir(globals).join(TOLD_KEYS);
+    // Where it cannot be noted it was not told, or will be told again; both harm nobody.
+    if File::options().write(true).create_new(true).open(file).is_ok() {
+        report::say(&format!("{keys} leaves this terminal, and what runs in it goes on (said once)"));
+    }
+}
+
+/// Leaves a run that goes on. Another process takes over what this one did for it, once this one is gone.
+pub(super) fn leave(globals: &Globals, sandbox: SandboxId, run: RunId) -> Result<u8> {
+    let program = std::env::current_exe();
+    let started = program.and_then(|program| {
+        let words = [sandbox.to_string(), run.to_string()];
+        let mut follower = follower(&program, globals);
+        follower.args(words).stdin(HostStdio::piped()).spawn()
+    });
+    // It begins when its standard input ends, which is when this process ends. Without it the next command starts one.
+    std::mem::forget(started);
+    if std::io::stderr().is_terminal() {
+        // The cursor is where the program left it.
+        let _ = std::io::stderr().write_all(b"\n");
+    }
+    report::say(&format!("left; the run goes on: glovebox attach {run}"));
+    Ok(0)
+}
+
+/// This program once more, as the follower of a run that lost its own.
+fn follower(program: &Path, globals: &Globals) -> Command {
+    let mut command = Command::new(program);
+    command.arg(FOLLOW).arg(data_dir(globals)).stdout(HostStdio::null()).stderr(HostStdio::null()).process_group(0);
+    command
+}
+
 /// Whether this process is the follower of a detached run.
 pub(super) fn is_follower() -> bool {
     std::env::var_os(DETACHED).is_some()
@@ -222,9 +308,10 @@ pub(super) fn is_follower() -> bool {
 pub(super) fn detach(globals: &Globals) -> Result<u8> {
     let failed = |error| Error::new(ErrorCode::HostIo, "the follower of the run cannot be started").because(error);
     let program = std::env::current_exe().map_err(failed)?;
+    let size = terminal::size().unwrap_or(terminal::CLASSIC);
     let mut child = Command::new(program)
         .args(std::env::args_os().skip(1))
-        .env(DETACHED, "1")
+        .env(DETACHED, format!("{}x{}", size.rows, size.columns))
         // Nobody types for a run in the background; what is typed from now on is for whoever is in front.
         .stdin(if std::io::stdin().is_terminal() { HostStdio::null() } else { HostStdio::inherit() })
         .stdout(HostStdio::piped())
@@ -279,12 +366,11 @@ pub(crate) fn follow(words: &[OsString]) -> u8 {
         let (sandbox, run): (SandboxId, RunId) = (sandbox.parse().map_err(wrong)?, run.parse().map_err(wrong)?);
         let engine = living::engine_below(data_dir.as_ref()).with_ledger(Ledger::below(data_dir));
         let _ = leave_caller();
+        // Whoever leaves a run has it until its process ends, and holds the other end of this until then.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         runtime()?.block_on(async {
             match engine.open_paused(&sandbox.to_string()).await {
-                Ok(sandbox) => match sandbox.follow_again(run).await? {
-                    Some(run) => run.wait().await.map(drop),
-                    None => Ok(()),
-                },
+                Ok(sandbox) => follow_once_free(&sandbox, run).await,
                 // One that cannot be reached just now, for want of a descriptor perhaps, has not lost its runs.
                 Err(_) if engine.status(&sandbox.to_string()).await.is_ok_and(|found| found.state.has_processes()) => {
                     Ok(())
@@ -296,6 +382,21 @@ pub(crate) fn follow(words: &[OsString]) -> u8 {
     u8::from(followed().is_err())
 }
 
+/// Follows a run as soon as its process has let go of it.
+async fn follow_once_free(sandbox: &Sandbox, run: RunId) -> Result<()> {
+    let deadline = Instant::now() + TAKE_OVER;
+    loop {
+        if let Some(run) = sandbox.follow_again(run).await? {
+            return run.wait().await.map(drop);
+        }
+        if Instant::now() > deadline {
+            return Ok(());
+        }
+        // The kernel lets go of the descriptors of a process one by one, and tells nobody.
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
 /// Starts followers for runs whose followers were killed. Nobody waits for them.
 pub(super) fn follow_left_behind(globals: &Globals) {
     let data_dir = data_dir(globals);
@@ -304,14 +405,6 @@ pub(super) fn follow_left_behind(globals: &Globals) {
     for unfollowed in left {
         let words = [unfollowed.sandbox.to_string(), unfollowed.run.to_string()];
         // What cannot be followed now is met by the next command.
-        let _ = Command::new(&program)
-            .arg(FOLLOW)
-            .arg(&data_dir)
-            .args(words)
-            .stdin(HostStdio::null())
-            .stdout(HostStdio::null())
-            .stderr(HostStdio::null())
-            .process_group(0)
-            .spawn();
+        let _ = follower(&program, globals).args(words).stdin(HostStdio::null()).spawn();
     }
 }

@@ -5,10 +5,11 @@ use std::{ffi::OsString, mem::ManuallyDrop, pin::pin};
 use glovebox_core::{Error, ErrorCode, Language, Outcome, Result};
 use glovebox_engine::{Sandbox, Toolchains, session_languages};
 use glovebox_ledger::Ledger;
+use glovebox_terminal::Keys;
 
 use super::{
     attach, data_dir, living,
-    run::{self, Finished, OnSignal},
+    run::{self, Driven, Finished, Front, OnSignal},
     runtime,
 };
 use crate::{
@@ -29,6 +30,7 @@ pub(crate) fn execute(
     if args.detach && !attach::is_follower() {
         return attach::detach(globals);
     }
+    let keys = flags.check("detach-keys", &args.detach_keys, parse_keys)?;
     let program = (args.program.as_slice(), after_dashes.as_deref());
     let mut command = run::typed_wins(args.command.clone(), flags, program, globals.json);
     let wanted = session::wanted(args, flags, after_dashes.as_deref())?;
@@ -45,7 +47,7 @@ pub(crate) fn execute(
     let sandbox = ManuallyDrop::new(runtime.block_on(engine.open(&args.id))?);
     let spec = sandbox.record().map(|record| record.spec.clone()).unwrap_or_default();
     let in_session = wanted.is_some();
-    let Plan { request, language, left_behind } = match wanted {
+    let Plan { mut request, language, left_behind } = match wanted {
         Some(wanted) => {
             command.stdin = None;
             let language = runtime.block_on(language_of(&sandbox, &wanted))?;
@@ -56,7 +58,7 @@ pub(crate) fn execute(
             request::command_plan(globals, typed, &command, flags, (spec.clone(), Toolchains::default()))?
         }
     };
-    let (argv, with_terminal) = (request.command.argv.clone(), request.terminal.is_some());
+    let argv = request.command.argv.clone();
     if args.detach {
         let following = async { attach::follow_detached(sandbox.start(request).await?).await };
         let followed = runtime.block_on(following);
@@ -65,11 +67,21 @@ pub(crate) fn execute(
             .map_err(|e| run::explain_not_found(e, language, &argv, Some(&args.id)));
     }
     attach::follow_left_behind(globals);
-    let starting =
-        async { run::drive(pin!(sandbox.start(request)), with_terminal, globals.json, OnSignal::Cancel).await };
-    let Finished { result, stderr_tail } = match runtime.block_on(starting) {
-        Ok(Some(finished)) => finished,
-        Ok(None) => return Ok(Outcome::Cancelled.exit_code()),
+    let name = keys.name();
+    let keyboard = run::take_keyboard(&mut request, keys);
+    let (terminal, on_signal) = match keyboard {
+        Some(_) => (true, OnSignal::CancelUnlessHungUp),
+        None => (false, OnSignal::Cancel),
+    };
+    if let Some(name) = name.filter(|_| terminal) {
+        attach::tell_keys(globals, &name);
+    }
+    let front = Front { keyboard, terminal, json: globals.json, on_signal };
+    let driving = async { run::drive(pin!(sandbox.start(request)), front).await };
+    let Finished { result, stderr_tail } = match runtime.block_on(driving) {
+        Ok(Driven::Finished(finished)) => *finished,
+        Ok(Driven::Abandoned) => return Ok(Outcome::Cancelled.exit_code()),
+        Ok(Driven::Left(run, sandbox)) => return attach::leave(globals, sandbox, run),
         Err(error) => return Err(run::explain_not_found(error, language, &argv, Some(&args.id))),
     };
     report::warnings(&result);
@@ -90,6 +102,11 @@ pub(crate) fn execute(
         run::hint_at_network(&result, &stderr_tail, &spec);
     }
     Ok(result.outcome.exit_code())
+}
+
+/// Reads `--detach-keys`.
+pub(super) fn parse_keys(text: &str) -> Result<Keys, String> {
+    Keys::parse(text).map_err(|wrong| wrong.to_string())
 }
 
 /// The language of a run in a session: what was named, or what the session is in.

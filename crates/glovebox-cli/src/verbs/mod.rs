@@ -18,6 +18,7 @@ pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod sessions;
 mod several;
+pub(crate) mod shell;
 pub(crate) mod states;
 pub(crate) mod top;
 pub(crate) mod usage;

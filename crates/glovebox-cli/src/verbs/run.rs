@@ -11,12 +11,13 @@ use std::{
 };
 
 use glovebox_core::{
-    ChangeSet, Error, ErrorCode, Label, Language, Lifetime, Network, Outcome, Result, RunResult, SandboxSpec, Step,
-    WorkspaceMode,
+    ChangeSet, Error, ErrorCode, Label, Language, Lifetime, Network, Outcome, Result, RunId, RunResult, SandboxId,
+    SandboxSpec, Step, WorkspaceMode,
 };
 use glovebox_engine::{Engine, Event, NewSandbox, Run, RunRequest};
 use glovebox_ledger::Ledger;
 use glovebox_native::NativeBackend;
+use glovebox_terminal::Keys;
 
 use super::{
     create::{end_of, parse_time_or_never},
@@ -29,9 +30,9 @@ use crate::{
     flags::{Flags, Origin},
     program, report,
     request::{self, Plan},
-    signals::{self, EndSignals},
-    stdio::{Chunk, Output},
-    terminal::{self, RawMode},
+    signals::{EndSignal, EndSignals},
+    stdio::{Chunk, Output, Unread},
+    terminal::{Keyboard, Seat},
 };
 
 /// How long a sandbox without use stays when `--keep` does not say.
@@ -57,7 +58,7 @@ pub(crate) fn execute(
     let args = &args;
     let kept_for = args.keep.as_deref().map(|text| flags.check("keep", text, parse_time_or_never)).transpose()?;
     let planned = request::plan(globals, args, flags, after_dashes);
-    let Plan { request, language, left_behind } = planned.map_err(|error| explain_no_file(error, globals, args))?;
+    let Plan { mut request, language, left_behind } = planned.map_err(|error| explain_no_file(error, globals, args))?;
     if globals.verbose {
         for file in flags.config.files() {
             report::say(&format!("configuration: {}", file.display()));
@@ -73,7 +74,9 @@ pub(crate) fn execute(
     // ledger would also wait for the disk.
     let (engine, runtime) = (ManuallyDrop::new(engine), ManuallyDrop::new(runtime()?));
     let (argv, spec) = (request.command.argv.clone(), request.spec.clone());
-    let with_terminal = request.terminal.is_some();
+    // There is no way back to a fresh sandbox, so no keys lead away from it.
+    let keyboard = take_keyboard(&mut request, Keys::none());
+    let front = Front { terminal: keyboard.is_some(), keyboard, json: globals.json, on_signal: OnSignal::Cancel };
     let driving = async {
         let starting = async {
             match kept_for {
@@ -81,11 +84,11 @@ pub(crate) fn execute(
                 None => engine.start(request).await,
             }
         };
-        drive(pin!(starting), with_terminal, globals.json, OnSignal::Cancel).await
+        drive(pin!(starting), front).await
     };
     let Finished { result, stderr_tail } = match runtime.block_on(driving) {
-        Ok(Some(finished)) => finished,
-        Ok(None) => return Ok(Outcome::Cancelled.exit_code()),
+        Ok(Driven::Finished(finished)) => *finished,
+        Ok(Driven::Abandoned | Driven::Left(..)) => return Ok(Outcome::Cancelled.exit_code()),
         Err(error) => return Err(explain_not_found(error, language, &argv, None)),
     };
     report::warnings(&result);
@@ -189,59 +192,116 @@ pub(super) struct Finished {
     pub(super) stderr_tail: Vec<u8>,
 }
 
+/// How following a run ended.
+pub(super) enum Driven {
+    /// With the run.
+    Finished(Box<Finished>),
+    /// The caller was in a hurry, and the launcher cleans up behind us.
+    Abandoned,
+    /// The caller left the run, which goes on.
+    Left(RunId, SandboxId),
+}
+
 /// What a signal of the caller means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnSignal {
     /// The end of the run.
     Cancel,
+    /// The same, but for a terminal that went away: then the run goes on without one.
+    CancelUnlessHungUp,
     /// The end of looking at it.
     Leave,
 }
 
-/// Sees a run through that is being started. `None`: the caller was in a hurry, and the launcher cleans up behind us.
-pub(super) async fn drive(
-    starting: Pin<&mut impl Future<Output = Result<Run>>>,
-    with_terminal: bool,
-    json: bool,
-    on_signal: OnSignal,
-) -> Result<Option<Finished>> {
+impl OnSignal {
+    fn leaves(self, signal: EndSignal) -> bool {
+        match self {
+            OnSignal::Cancel => false,
+            OnSignal::CancelUnlessHungUp => signal == EndSignal::HungUp,
+            OnSignal::Leave => true,
+        }
+    }
+}
+
+/// How the caller takes part in a run.
+pub(super) struct Front {
+    /// The caller's keys, for a run with a terminal.
+    pub(super) keyboard: Option<Keyboard>,
+    /// Whether the run has a terminal.
+    pub(super) terminal: bool,
+    /// Nothing is shown: the result holds it.
+    pub(super) json: bool,
+    pub(super) on_signal: OnSignal,
+}
+
+/// Gives a run that is to have a terminal the caller's keys.
+pub(super) fn take_keyboard(request: &mut RunRequest, keys: Keys) -> Option<Keyboard> {
+    request.terminal?;
+    let (keyboard, stdin) = Keyboard::new(keys);
+    request.stdin = stdin;
+    Some(keyboard)
+}
+
+/// Sees a run through that is being started.
+pub(super) async fn drive(starting: Pin<&mut impl Future<Output = Result<Run>>>, front: Front) -> Result<Driven> {
+    let Front { keyboard, terminal, json, on_signal } = front;
     let mut signals = EndSignals::listen()?;
-    let Some(mut run) = start(starting, &mut signals).await? else { return Ok(None) };
-    let raw_mode = if with_terminal { Some(follow_terminal(&run)?) } else { None };
+    let Some(mut run) = start(starting, &mut signals).await? else { return Ok(Driven::Abandoned) };
+    let left = keyboard.as_ref().map(Keyboard::detached).unwrap_or_default();
+    let mut seat = match keyboard {
+        Some(keyboard) => Some(Seat::take(keyboard, &run)?),
+        None => terminal.then(Seat::looking_on),
+    };
     let canceller = run.canceller();
+    let mut output = Output::new(match on_signal {
+        OnSignal::Cancel => Unread::Cancel(canceller.clone()),
+        OnSignal::CancelUnlessHungUp | OnSignal::Leave => Unread::Leave(left.clone()),
+    });
     let mut stderr_tail = Vec::new();
-    {
-        let mut output = Output::new(canceller.clone());
-        let mut forwarding = pin!(forward(&mut run, &mut output, &mut stderr_tail, json));
-        tokio::select! {
-            forwarded = &mut forwarding => forwarded?,
-            () = signals.next() => {
-                if on_signal == OnSignal::Leave {
-                    return Ok(None);
-                }
+    let leaves = {
+        let mut forwarding = pin!(forward(&mut run, seat.as_mut(), &mut output, &mut stderr_tail, json));
+        let signal = tokio::select! {
+            forwarded = &mut forwarding => {
+                forwarded?;
+                None
+            }
+            signal = signals.next() => Some(signal),
+            () = left.notified() => Some(EndSignal::HungUp),
+        };
+        match signal {
+            None => false,
+            Some(signal) if on_signal.leaves(signal) => true,
+            Some(_) => {
                 canceller.cancel();
                 // What the program said until now still reaches a reader who reads.
                 tokio::select! {
                     forwarded = &mut forwarding => forwarded?,
                     () = tokio::time::sleep(LAST_OUTPUT) => {}
-                    () = signals.next() => return Ok(None),
+                    _ = signals.next() => return Ok(Driven::Abandoned),
                 }
-            }
-        }
-    }
-    let mut waiting = pin!(run.wait());
-    let result = tokio::select! {
-        result = &mut waiting => result?,
-        () = signals.next() => {
-            canceller.cancel();
-            tokio::select! {
-                result = &mut waiting => result?,
-                () = signals.next() => return Ok(None),
+                false
             }
         }
     };
-    drop(raw_mode);
-    Ok(Some(Finished { result, stderr_tail }))
+    if leaves {
+        // A terminal that is gone, or that stands still, does not keep us.
+        let _ = tokio::time::timeout(LAST_OUTPUT, output.finish()).await;
+        return Ok(Driven::Left(run.id(), run.sandbox()));
+    }
+    // The terminal is the caller's again while the result is collected.
+    drop(seat);
+    let mut waiting = pin!(run.wait());
+    let result = tokio::select! {
+        result = &mut waiting => result?,
+        _ = signals.next() => {
+            canceller.cancel();
+            tokio::select! {
+                result = &mut waiting => result?,
+                _ = signals.next() => return Ok(Driven::Abandoned),
+            }
+        }
+    };
+    Ok(Driven::Finished(Box::new(Finished { result, stderr_tail })))
 }
 
 /// Starts the run. A signal that comes meanwhile ends it as soon as there is something to end; a second one ends us.
@@ -251,7 +311,7 @@ async fn start(
 ) -> Result<Option<Run>> {
     tokio::select! {
         run = &mut starting => return run.map(Some),
-        () = signals.next() => {}
+        _ = signals.next() => {}
     }
     tokio::select! {
         run = starting => {
@@ -259,28 +319,42 @@ async fn start(
             run.canceller().cancel();
             Ok(Some(run))
         }
-        () = signals.next() => Ok(None),
+        _ = signals.next() => Ok(None),
     }
 }
 
-/// Passes the program's output on as it appears. For a JSON result nothing is passed on: the result holds it.
-async fn forward(run: &mut Run, output: &mut Output, stderr_tail: &mut Vec<u8>, json: bool) -> Result<()> {
+/// Passes the program's output on as it appears. For a JSON result nothing is passed on: the result holds it. What is on a terminal
+/// that was attached to comes first.
+async fn forward(
+    run: &mut Run,
+    mut seat: Option<&mut Seat>,
+    output: &mut Output,
+    stderr_tail: &mut Vec<u8>,
+    json: bool,
+) -> Result<()> {
+    if let Some(seat) = seat.as_mut().filter(|_| !json)
+        && let Some((mut screen, missed)) = run.screen().await
+    {
+        output.write(Chunk::Stdout(seat.paint(run, &mut screen, missed))).await?;
+    }
     while let Some(event) = run.next_event().await {
-        match event {
+        match (event, &mut seat) {
             _ if json => {}
-            Event::Stdout(bytes) => output.write(Chunk::Stdout(bytes)).await?,
-            Event::Stderr(bytes) => {
+            (Event::Stdout(bytes), Some(seat)) => output.write(Chunk::Stdout(seat.show(bytes))).await?,
+            (Event::Stdout(bytes), None) => output.write(Chunk::Stdout(bytes)).await?,
+            (Event::Stderr(bytes), _) => {
                 keep_tail(stderr_tail, &bytes);
                 output.write(Chunk::Stderr(bytes)).await?;
             }
-            Event::Missed { stdout, stderr } => {
+            (Event::Missed { .. }, Some(seat)) => output.write(Chunk::Stdout(seat.gap())).await?,
+            (Event::Missed { stdout, stderr }, None) => {
                 let bytes = stdout.saturating_add(stderr);
                 report::say(&format!(
                     "{bytes} bytes of output are missing here; glovebox runs logs has them once the run is over"
                 ));
             }
             // What a terminal can show of a value; the rest is said when the run is over.
-            Event::Result(shown) if shown.mime == "text/plain" => {
+            (Event::Result(shown), _) if shown.mime == "text/plain" => {
                 let line = [&shown.bytes[..], b"\n"].concat();
                 output.write(Chunk::Stdout(line.into())).await?;
             }
@@ -288,21 +362,6 @@ async fn forward(run: &mut Run, output: &mut Output, stderr_tail: &mut Vec<u8>, 
         }
     }
     output.finish().await
-}
-
-/// Hands the caller's terminal to the run: its keys from now on, and its size whenever it changes.
-fn follow_terminal(run: &Run) -> Result<RawMode> {
-    let raw_mode = RawMode::enter()?;
-    let handle = run.terminal();
-    let mut changes = signals::window_changes()?;
-    tokio::spawn(async move {
-        while changes.recv().await.is_some() {
-            if let Ok(size) = terminal::size() {
-                handle.resize(size);
-            }
-        }
-    });
-    Ok(raw_mode)
 }
 
 fn keep_tail(tail: &mut Vec<u8>, bytes: &[u8]) {
