@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// What the suites use beside Rust, from the system's own folders: sandboxes see only those.
-const TOOLS: [need::Tool; 31] = [
+const TOOLS: [need::Tool; 35] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("python3", "python3"),
@@ -36,6 +36,10 @@ const TOOLS: [need::Tool; 31] = [
     ("shellcheck", "shellcheck"),
     ("dpkg-deb", "dpkg"),
     ("xz", "xz-utils"),
+    ("tmux", "tmux"),
+    ("vim", "vim"),
+    ("htop", "htop"),
+    ("less", "less"),
     ("/usr/lib/python3/dist-packages/numpy", "python3-numpy"),
     ("/usr/lib/python3/dist-packages/pandas", "python3-pandas"),
     ("/usr/lib/python3/dist-packages/matplotlib", "python3-matplotlib"),

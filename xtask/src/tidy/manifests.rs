@@ -7,15 +7,19 @@ use crate::tree::SourceFile;
 
 /// What each crate may know of the others. Lower crates come first; a line only names lines above it, so dependencies
 /// point down. Only the command line names a concrete backend.
-const MAY_KNOW: [(&str, &[&str]); 10] = [
+const MAY_KNOW: [(&str, &[&str]); 11] = [
     ("glovebox-probe", &[]),
     ("glovebox-core", &[]),
     ("glovebox-archive", &[]),
+    ("glovebox-terminal", &[]),
     ("glovebox-proto", &["glovebox-core"]),
     ("glovebox-guest", &["glovebox-archive", "glovebox-core", "glovebox-proto"]),
     ("glovebox-native", &["glovebox-core", "glovebox-proto", "glovebox-guest"]),
     ("glovebox-ledger", &["glovebox-core"]),
-    ("glovebox-engine", &["glovebox-archive", "glovebox-core", "glovebox-proto", "glovebox-ledger"]),
+    (
+        "glovebox-engine",
+        &["glovebox-archive", "glovebox-core", "glovebox-proto", "glovebox-ledger", "glovebox-terminal"],
+    ),
     ("glovebox-changes", &["glovebox-core", "glovebox-ledger"]),
     (
         "glovebox-cli",
@@ -26,6 +30,7 @@ const MAY_KNOW: [(&str, &[&str]); 10] = [
             "glovebox-ledger",
             "glovebox-native",
             "glovebox-probe",
+            "glovebox-terminal",
         ],
     ),
 ];

@@ -125,13 +125,19 @@ async fn only_terminal(engine: &Engine) -> Result<Named> {
     }
     let (message, hint) = match found.as_slice() {
         [(sandbox, run)] => return Ok(Named::In(Box::new(engine.open_paused(&sandbox.to_string()).await?), *run)),
-        [] => ("no terminal is at work", "glovebox shell ID opens one".to_owned()),
+        [] => {
+            let hint = "glovebox attach RUN; no terminal is at work, and glovebox runs list --outcome running shows the runs that are";
+            ("a run must be named", hint.to_owned())
+        }
         several => {
             let names: Vec<String> = several.iter().map(|(sandbox, run)| format!("{run} in {sandbox}")).collect();
-            ("several terminals are at work, and one must be named", names.join(", "))
+            (
+                "several terminals are at work, and one must be named",
+                format!("glovebox attach with one of {}", names.join(", ")),
+            )
         }
     };
-    Err(Error::new(ErrorCode::RunNotFound, message).hint(hint))
+    Err(Error::new(ErrorCode::Usage, message).hint(hint))
 }
 
 pub(crate) fn attach(globals: &Globals, args: &AttachArgs, flags: &Flags) -> Result<u8> {

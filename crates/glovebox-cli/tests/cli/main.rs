@@ -23,6 +23,7 @@ mod several;
 mod slips;
 mod storage;
 mod terminal;
+mod tmux;
 mod top;
 mod trust;
 mod views;

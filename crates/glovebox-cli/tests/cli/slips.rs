@@ -34,7 +34,6 @@ fn a_verb_of_another_tool_is_told_the_verb_here() {
         (&["prune"], "glovebox gc"),
         (&["unpause", "box"], "glovebox resume ID"),
         (&["ssh", "box"], "glovebox exec -t ID -- bash"),
-        (&["shell", "box"], "glovebox exec -t ID -- bash"),
         (&["cat", "box", "x"], "glovebox files read ID PATH"),
         (&["upload", "box", "x"], "glovebox cp FILE ID:PATH"),
         (&["new"], "glovebox create"),

@@ -44,6 +44,7 @@ mod storage;
 mod stuck;
 mod substitutes;
 mod terminal;
+mod terminals;
 mod usage;
 mod workspace;
 
@@ -76,6 +77,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         compile::CASES,
         compatibility::CASES,
         terminal::CASES,
+        terminals::CASES,
         usage::CASES,
         run_groups::CASES,
         run_changes::CASES,

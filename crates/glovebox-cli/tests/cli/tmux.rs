@@ -1,0 +1,479 @@
+//! Terminals as people have them: `glovebox` in a window of tmux, which is a whole terminal with a keyboard and a screen to look at.
+
+use std::{
+    marker::PhantomData,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use crate::{Bench, living::Living};
+
+/// How long anything may take to be seen. Machines of tests are busy.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often the screen is looked at; tmux has no other way to tell.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// A window of tmux with a shell of the host in it.
+pub(crate) struct Window<'a> {
+    socket: String,
+    /// Its folder holds the socket.
+    _bench: PhantomData<&'a Bench>,
+}
+
+impl<'a> Window<'a> {
+    pub(crate) fn new(bench: &'a Bench) -> Self {
+        let socket = bench.dir.path().join("tmux").display().to_string();
+        let window = Window { socket, _bench: PhantomData };
+        let mut command = bench.glovebox(["--version"]);
+        let variables: Vec<String> = command
+            .get_envs()
+            .filter_map(|(name, value)| Some(format!("{}={}", name.to_str()?, value?.to_str()?)))
+            .collect();
+        let folder = Path::new(command.get_program()).parent().expect("a folder").display().to_string();
+        assert!(command.output().expect("the binary runs").status.success());
+        let path = format!("PATH={folder}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
+        let shell = format!(
+            "env -i {} {path} LANG=C.UTF-8 TERM=tmux-256color PS1='host$ ' bash --norc --noprofile",
+            variables.join(" ")
+        );
+        let folder = bench.work().display().to_string();
+        window.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "30", "-c", &folder, &shell]);
+        window.shows("host$");
+        window
+    }
+
+    /// Asks tmux for something.
+    fn tmux(&self, words: &[&str]) -> String {
+        let output = Command::new("tmux").args(["-S", &self.socket]).args(words).output().expect("tmux is installed");
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// Types text as it is.
+    pub(crate) fn types(&self, text: &str) {
+        self.tmux(&["send-keys", "-l", text]);
+    }
+
+    /// Types a line.
+    pub(crate) fn line(&self, text: &str) {
+        self.types(text);
+        self.keys(&["Enter"]);
+    }
+
+    /// Presses keys by their names.
+    pub(crate) fn keys(&self, names: &[&str]) {
+        self.tmux(&[&["send-keys"], names].concat());
+    }
+
+    pub(crate) fn screen(&self) -> String {
+        self.tmux(&["capture-pane", "-p"])
+    }
+
+    /// What tmux says of the window.
+    fn says(&self, format: &str) -> String {
+        self.tmux(&["display-message", "-p", format]).trim_end().to_owned()
+    }
+
+    /// Waits until the screen is as it is wanted.
+    #[track_caller]
+    fn until(&self, wanted: &str, is_so: impl Fn(&str) -> bool) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let screen = self.screen();
+            if is_so(&screen) {
+                return screen;
+            }
+            assert!(Instant::now() < deadline, "no {wanted:?} on the screen:\n{screen}");
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn shows(&self, text: &str) -> String {
+        self.until(text, |screen| screen.contains(text))
+    }
+
+    /// Waits for the prompt of a sandbox on the last line, with nothing behind it.
+    #[track_caller]
+    fn prompt(&self, prompt: &str) {
+        self.until(prompt, |screen| {
+            let last = screen.trim_end().lines().last().unwrap_or_default();
+            last.contains(prompt) && last.ends_with('$')
+        });
+    }
+
+    /// Waits until the host's shell is back, and asks it how `glovebox` ended.
+    #[track_caller]
+    fn ended_with(&self, code: i32) {
+        self.until("host$", |screen| screen.trim_end().ends_with("host$"));
+        self.line("echo code $?");
+        self.shows(&format!("\ncode {code}\n"));
+    }
+
+    /// The host's shell is back, and got no keys but those that were typed.
+    #[track_caller]
+    fn is_clean(&self) {
+        self.until("host$", |screen| screen.trim_end().ends_with("host$"));
+        self.line("clear; echo clean-$((40+2))");
+        let screen =
+            self.until("clean-42", |screen| screen.contains("clean-42\n") && screen.trim_end().ends_with("host$"));
+        assert_eq!(screen.trim(), "clean-42\nhost$", "the shell got something else");
+        assert_eq!(
+            self.says("#{alternate_on}#{mouse_any_flag}#{keypad_cursor_flag}#{insert_flag}#{cursor_flag}"),
+            "00001"
+        );
+    }
+}
+
+impl Drop for Window<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("tmux").args(["-S", &self.socket, "kill-server"]).output();
+    }
+}
+
+/// A window with a shell in a fresh sandbox.
+fn fresh<'a>(bench: &'a Bench) -> Window<'a> {
+    let window = Window::new(bench);
+    window.line("glovebox shell");
+    window.prompt("glovebox:");
+    window
+}
+
+#[test]
+fn a_shell_has_a_prompt_a_type_a_size_job_control_and_its_own_exit_code() {
+    let bench = Bench::new();
+    let window = fresh(&bench);
+    window.line("clear; tty; stty size; tput cols; echo $TERM $LANG; echo x > /dev/tty");
+    let screen = window.shows("x\n");
+    assert!(screen.contains("/dev/pts/0\n30 100\n100\ntmux-256color C.UTF-8\n"), "{screen}");
+    window.line("sleep 1000");
+    window.keys(&["C-z"]);
+    window.shows("Stopped");
+    window.line("clear; fg");
+    window.until("fg", |screen| screen.trim_end().ends_with("sleep 1000"));
+    window.keys(&["C-c"]);
+    window.prompt("glovebox:");
+    window.line("sleep 1000");
+    window.keys(&["C-\\"]);
+    window.shows("Quit");
+    window.line("(exit 7)");
+    window.keys(&["C-d"]);
+    window.ended_with(7);
+    window.is_clean();
+}
+
+#[test]
+fn a_new_size_reaches_the_program_at_once() {
+    let bench = Bench::new();
+    let window = fresh(&bench);
+    window.line("trap 'stty size' WINCH");
+    window.tmux(&["resize-window", "-x", "73", "-y", "21"]);
+    window.shows("21 73");
+}
+
+#[test]
+fn vim_edits_and_saves_and_the_screen_comes_back() {
+    let bench = Bench::new();
+    let living = Living::new(&bench, &["--name", "box"]);
+    let window = Window::new(&bench);
+    window.line("glovebox shell box");
+    window.prompt("box:");
+    window.line("vim -u NONE note.txt");
+    window.shows("~");
+    window.types("ione \u{4e2d}\u{1f600} two");
+    window.keys(&["Escape"]);
+    window.types("yyp:wq");
+    window.keys(&["Enter"]);
+    window.prompt("box:");
+    assert_eq!(
+        living.exec(&["--", "cat", "note.txt"]).text(),
+        "one \u{4e2d}\u{1f600} two\none \u{4e2d}\u{1f600} two\n"
+    );
+    window.line("exit");
+    window.is_clean();
+}
+
+#[test]
+fn programs_that_fill_the_screen_draw_scroll_and_leave_it() {
+    let bench = Bench::new();
+    let window = fresh(&bench);
+    window.line("htop");
+    window.shows("F10");
+    window.shows("Load average");
+    window.tmux(&["resize-window", "-x", "120", "-y", "40"]);
+    window.until("more rows", |screen| screen.trim_end().lines().count() == 40);
+    window.keys(&["q"]);
+    window.prompt("glovebox:");
+    window.line("seq 1000 | less");
+    window.shows("37\n38");
+    window.keys(&["G"]);
+    window.shows("999\n1000");
+    window.line("?500");
+    window.shows("500\n501");
+    window.keys(&["q"]);
+    window.prompt("glovebox:");
+    window.line("tmux -f /dev/null");
+    window.shows("[0] 0:");
+    window.line("echo inner-$((40+2))");
+    window.shows("inner-42");
+    window.keys(&["C-b", "%"]);
+    window.shows("\u{2502}");
+    window.keys(&["C-b", "d"]);
+    window.shows("[detached");
+    window.line("exit");
+    window.is_clean();
+}
+
+#[test]
+fn the_prompts_of_languages_have_history_and_can_be_interrupted() {
+    let bench = Bench::new();
+    let window = fresh(&bench);
+    for (program, loops, interrupted) in [
+        ("python3 -q", "import time; print(40 + 3); time.sleep(1000)", "KeyboardInterrupt"),
+        ("node", "console.log(40 + 3); for (;;) {}", "interrupted"),
+    ] {
+        window.line(&format!("clear; {program}"));
+        window.until(">", |screen| screen.trim_end().ends_with('>'));
+        window.line("40 + 1");
+        window.shows("\n41");
+        window.keys(&["Up", "BSpace"]);
+        window.line("2");
+        window.shows("\n42");
+        window.line(loops);
+        window.shows("\n43");
+        window.keys(&["C-c"]);
+        window.shows(interrupted);
+        window.keys(&["C-d"]);
+        window.prompt("glovebox:");
+    }
+}
+
+#[test]
+fn all_colours_wide_characters_and_titles_arrive_however_they_are_cut() {
+    let bench = Bench::new();
+    let window = Window::new(&bench);
+    let title = window.says("#{pane_title}");
+    let code = "import sys,time
+for b in '\\x1b]0;t\u{e4}st \u{1f600}\\x07\\x1b[38;2;1;2;3mA\u{4e2d}\u{1f469}\u{200d}\u{1f680}B\\x1b[m\\n'.encode():
+    sys.stdout.buffer.write(bytes([b])); sys.stdout.buffer.flush(); time.sleep(0.002)
+sys.stdin.readline()
+";
+    bench.write("slow.py", code);
+    window.line("clear; glovebox run -t slow.py");
+    let screen = window.shows("B");
+    assert!(screen.contains("A\u{4e2d}\u{1f469}"), "{screen}");
+    let coloured = window.tmux(&["capture-pane", "-p", "-e"]);
+    assert!(coloured.contains("\u{1b}[38;2;1;2;3mA\u{4e2d}"), "{coloured:?}");
+    assert_eq!(window.says("#{pane_title}"), "t\u{e4}st \u{1f600}");
+    window.keys(&["Enter"]);
+    window.is_clean();
+    assert_eq!(window.says("#{pane_title}"), title);
+}
+
+#[test]
+fn nothing_that_a_program_prints_is_typed_into_the_shell_or_put_into_the_clipboard() {
+    let bench = Bench::new();
+    let attacks = [
+        // Questions, many of them, and the end before they can be answered.
+        r"\033[6n\033[c\033[>c\033[5n\033[18t\033[14t\033]10;?\007\033]11;?\007\033[?2026$p\033[>q",
+        // Reports of what the program has chosen.
+        r"\033]2;touch pwned\007\033[21t\033[20t\005\033P$qm\033\\\033P+q544e\033\\\033]50;?\007\033[1;1;1;1;1;1*y",
+        // The clipboard, files, and what goes through to the terminal outside.
+        r"\033]52;c;dG91Y2ggcHduZWQK\007\033]52;c;?\007\033Ptmux;\033\033]52;c;YQ==\007\033\\\033_Gt=f;L2V0Yy9wYXNzd2Q=\033\\",
+        r"\033]1337;File=:YQ==\007\033]777;notify;a;b\007\033]9;x\007\033[5i\033[?4i\033kname\033\\",
+        // All that can be left on.
+        r"\033[?1049h\033[?1003h\033[?1006h\033[?2004h\033[?1h\033=\033[?25l\033[4h\033[5;9r\033(0\033[>1u\033[31m\033]0;x",
+    ];
+    for attack in attacks {
+        let window = Window::new(&bench);
+        window.line(&format!(
+            "clear; glovebox run -t -- sh -c \"for i in 1 2 3 4 5 6 7 8 9; do printf '{attack}'; done\""
+        ));
+        window.is_clean();
+        assert_eq!(window.tmux(&["list-buffers"]), "");
+        assert!(!bench.work().join("pwned").exists());
+    }
+}
+
+#[test]
+fn a_terminal_is_put_back_whatever_ends_the_run() {
+    let bench = Bench::new();
+    let leave_all_on = r"printf '\033[?1049h\033[?1003h\033[?1006h\033[?2004h\033[?1h\033[?25l\033[4hup'; sleep 1000";
+    for (flags, signal) in [("--timeout 1s --grace 10ms", None), ("", Some("TERM")), ("", Some("INT"))] {
+        let window = Window::new(&bench);
+        window.line(&format!("glovebox run -t {flags} -- sh -c \"{leave_all_on}\" 2> /dev/null"));
+        window.shows("up");
+        if let Some(signal) = signal {
+            run(&format!("pkill -{signal} -P {} glovebox", window.says("#{pane_pid}")));
+        }
+        window.is_clean();
+    }
+}
+
+fn run(line: &str) {
+    assert!(Command::new("sh").args(["-c", line]).status().expect("sh runs").success(), "{line}");
+}
+
+#[test]
+fn a_terminal_can_be_left_and_found_again_with_its_screen() {
+    let bench = Bench::new();
+    let _living = Living::new(&bench, &["--name", "box"]);
+    let window = Window::new(&bench);
+    window.line("glovebox shell box");
+    let screen = window.shows("ctrl-] d leaves this terminal");
+    assert!(screen.contains("glovebox: "));
+    window.prompt("box:");
+    window.line(r"clear; printf '\033[38;2;9;8;7mkept\033[m\n'; n=41");
+    window.shows("kept");
+    window.keys(&["C-]"]);
+    window.types("d");
+    let screen = window.shows("the run goes on: glovebox attach run_");
+    assert!(screen.contains("kept"));
+    window.line("clear");
+    window.line("glovebox attach");
+    window.shows("kept");
+    window.prompt("box:");
+    assert!(window.tmux(&["capture-pane", "-p", "-e"]).contains("\u{1b}[38;2;9;8;7mkept"));
+    // The first key twice is that key, and what runs is what ran.
+    window.line("clear; echo up-$n; cat -v");
+    window.shows("up-41\n");
+    window.keys(&["C-]", "C-]", "Enter", "C-d"]);
+    window.shows("^]");
+    window.line("vim -u NONE");
+    window.shows("~");
+    window.types("iseen");
+    window.keys(&["C-]"]);
+    window.types("d");
+    window.shows("the run goes on");
+    window.tmux(&["resize-window", "-x", "66", "-y", "22"]);
+    window.line("clear; glovebox attach");
+    window.until("seen", |screen| screen.starts_with("seen"));
+    window.until("22 rows", |screen| screen.lines().nth(20).is_some_and(|line| line.starts_with('~')));
+    window.keys(&["Escape"]);
+    window.types(":q!");
+    window.keys(&["Enter"]);
+    window.prompt("box:");
+    window.line("stty size; exit $((n+1))");
+    window.shows("22 66");
+    window.ended_with(42);
+    window.is_clean();
+}
+
+#[test]
+fn several_may_be_at_one_terminal_and_several_terminals_in_one_sandbox() {
+    let bench = Bench::new();
+    let _living = Living::new(&bench, &["--name", "box"]);
+    let (first, beside) = (Window::new(&bench), Bench::new());
+    first.line("glovebox shell box");
+    first.prompt("box:");
+    let second = window_beside(&beside, &bench);
+    second.line("glovebox attach");
+    second.prompt("box:");
+    second.line("echo from-second-$((1+1))");
+    first.shows("from-second-2");
+    first.line("echo from-first-$((1+1))");
+    second.shows("from-first-2");
+    // The size is that of the one who typed last.
+    second.tmux(&["resize-window", "-x", "60", "-y", "20"]);
+    second.line("stty size");
+    second.shows("20 60");
+    first.line("stty size");
+    first.shows("30 100");
+    second.keys(&["C-]"]);
+    second.types("d");
+    second.shows("the run goes on");
+    second.line("glovebox shell box");
+    second.prompt("box:");
+    second.line("tty");
+    second.shows("/dev/pts/1");
+    second.line("exit 6");
+    second.ended_with(6);
+    // Both hear the end of the one that they share.
+    second.line("clear; glovebox attach");
+    second.prompt("box:");
+    first.line("exit 5");
+    first.ended_with(5);
+    second.ended_with(5);
+}
+
+/// A window of another tmux that works with the same sandboxes.
+fn window_beside<'a>(own: &'a Bench, with: &Bench) -> Window<'a> {
+    let window = Window::new(own);
+    window.line(&format!("export GLOVEBOX_DATA_DIR={}; clear", with.data().display()));
+    window.until("host$", |screen| screen.trim() == "host$");
+    window
+}
+
+#[test]
+fn a_window_that_is_closed_leaves_the_shell_of_a_sandbox_that_stays_and_ends_that_of_a_fresh_one() {
+    let bench = Bench::new();
+    let living = Living::new(&bench, &["--name", "box"]);
+    let window = Window::new(&bench);
+    window.line("glovebox shell box");
+    window.prompt("box:");
+    window.line("echo still-$((40+2))");
+    window.shows("still-42");
+    drop(window);
+    let running =
+        |bench: &Bench| bench.call(["runs", "list", "--json", "--outcome", "running"]).document()["runs"].clone();
+    assert_eq!(running(&bench).as_array().expect("a list").len(), 1);
+    let window = Window::new(&bench);
+    window.line("glovebox attach");
+    window.shows("still-42");
+    // The same when it is killed outright.
+    run(&format!("pkill -KILL -P {} glovebox", window.says("#{pane_pid}")));
+    window.line("reset; clear");
+    assert_eq!(living.exec(&["--", "pgrep", "-c", "bash"]).text(), "1\n");
+    window.line("glovebox attach");
+    window.prompt("box:");
+    window.line("exit 4");
+    window.ended_with(4);
+    drop(window);
+    let window = fresh(&bench);
+    drop(window);
+    let deadline = Instant::now() + PATIENCE;
+    while !running(&bench).as_array().expect("a list").is_empty() {
+        assert!(Instant::now() < deadline, "the shell of a fresh sandbox goes on: {}", running(&bench));
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+#[test]
+fn a_terminal_in_the_background_waits_for_whoever_comes() {
+    let bench = Bench::new();
+    let living = Living::new(&bench, &[]);
+    let called = bench.call(["exec", "-t", "--detach", &living.id, "--", "bash", "--norc"]);
+    assert_eq!(called.code, 0, "{called:?}");
+    let window = Window::new(&bench);
+    window.line(&format!("glovebox attach {}", called.text().trim()));
+    window.until("bash", |screen| screen.trim_end().ends_with('$') && !screen.trim_end().ends_with("host$"));
+    window.line("stty size; exit 6");
+    window.shows("30 100");
+    window.ended_with(6);
+}
+
+#[test]
+fn a_large_paste_arrives_whole_and_a_program_that_does_not_read_does_not_keep_anybody() {
+    let bench = Bench::new();
+    let window = fresh(&bench);
+    window.line("stty -icanon -echo; echo up-$((40+2)); head -c 100000 | md5sum");
+    window.shows("up-42");
+    let paste: String = (0..20_000).map(|n| char::from(b'a' + (n % 26) as u8)).collect();
+    for _ in 0..5 {
+        bench.write("paste", &paste);
+        window.tmux(&["load-buffer", &bench.work().join("paste").display().to_string()]);
+        window.tmux(&["paste-buffer"]);
+    }
+    let line = "for i in 1 2 3 4 5; do cat paste; done | md5sum";
+    let output = Command::new("sh").args(["-c", line]).current_dir(bench.work()).output().expect("md5sum runs");
+    let sum = String::from_utf8(output.stdout).expect("text");
+    window.shows(sum.split_whitespace().next().expect("a sum"));
+    window.line("stty sane; echo up-$((40+3)); sleep 1000");
+    window.shows("up-43");
+    for _ in 0..5 {
+        window.tmux(&["paste-buffer"]);
+    }
+    run(&format!("pkill -TERM -P {} glovebox", window.says("#{pane_pid}")));
+    window.until("host$", |screen| screen.trim_end().ends_with("host$"));
+}
