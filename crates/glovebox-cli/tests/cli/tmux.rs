@@ -167,7 +167,8 @@ fn a_shell_has_a_prompt_a_type_a_size_job_control_and_its_own_exit_code() {
 fn a_new_size_reaches_the_program_at_once() {
     let bench = Bench::new();
     let window = fresh(&bench);
-    window.line("trap 'stty size' WINCH");
+    window.line("trap 'stty size' WINCH; echo set-$((40+2))");
+    window.shows("set-42");
     window.tmux(&["resize-window", "-x", "73", "-y", "21"]);
     window.shows("21 73");
 }
