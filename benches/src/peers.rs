@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use rustix::pty::OpenptFlags;
 
 /// Everything that bubblewrap can unshare, over the host's own /usr: the nearest thing to a cold sandbox. It sets no
 /// limits, no seccomp filter and no group, so it does less.
@@ -106,6 +107,23 @@ pub(crate) fn output_through_a_pipe(bytes: u64) -> Result<()> {
     }
     ensure!(child.wait()?.success() && seen == bytes, "head gave {seen} bytes");
     Ok(())
+}
+
+/// A line of shell whose output goes to a bare pseudo-terminal, read to its end. Says how many bytes came.
+pub(crate) fn output_through_a_terminal(line: &str) -> Result<u64> {
+    let ours = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    rustix::pty::unlockpt(&ours)?;
+    let theirs = rustix::pty::ioctl_tiocgptpeer(&ours, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    let mut child = Command::new("sh").args(["-c", line]).stdin(Stdio::null()).stdout(theirs).spawn()?;
+    let mut ours = std::fs::File::from(ours);
+    let mut buffer = vec![0; 64 * 1024];
+    let mut seen = 0;
+    // When the other side is closed, reading fails.
+    while let Ok(read @ 1..) = ours.read(&mut buffer) {
+        seen += read as u64;
+    }
+    ensure!(child.wait()?.success(), "{line} failed");
+    Ok(seen)
 }
 
 fn succeed(command: &mut Command) -> Result<()> {

@@ -11,7 +11,8 @@ use crate::{
 };
 
 /// The fuzz targets, as in fuzz/Cargo.toml.
-const FUZZ_TARGETS: [&str; 5] = ["archive", "channel_decoder", "file_requests", "session_replies", "values"];
+const FUZZ_TARGETS: [&str; 6] =
+    ["archive", "channel_decoder", "file_requests", "session_replies", "terminal", "values"];
 
 struct Row {
     promise: String,

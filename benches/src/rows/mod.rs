@@ -14,6 +14,7 @@ mod rate;
 mod recording;
 mod second_run;
 mod sessions;
+mod terminal;
 
 use anyhow::Result;
 
@@ -46,6 +47,8 @@ pub(crate) enum Row {
     Density,
     /// 1 GiB of output.
     Output,
+    /// Text through a terminal.
+    Terminal,
     /// The change set of a large tree.
     Changes,
     /// Files of a living sandbox, in, out and listed.
@@ -67,6 +70,7 @@ impl Row {
         Row::Memory,
         Row::Density,
         Row::Output,
+        Row::Terminal,
         Row::Changes,
         Row::Files,
     ];
@@ -86,6 +90,7 @@ impl Row {
             Row::Memory => memory::measure(bench, report),
             Row::Density => density::measure(bench, report),
             Row::Output => output::measure(bench, report),
+            Row::Terminal => terminal::measure(bench, report),
             Row::Changes => changes::measure(bench, report),
             Row::Files => files::measure(bench, report),
         }

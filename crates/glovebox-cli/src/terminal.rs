@@ -107,3 +107,16 @@ impl Drop for RawMode {
 fn no_terminal(error: std::io::Error) -> Error {
     Error::new(ErrorCode::HostIo, "the terminal of standard input cannot be used").because(error)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_of_terminal_that_nobody_describes_is_not_passed_on() {
+        assert!(is_described("xterm") || is_described("linux"), "this machine describes no terminal at all");
+        for unknown in ["", "xterm-nobody", "../../bin/sh", "x/xterm"] {
+            assert!(!is_described(unknown), "{unknown}");
+        }
+    }
+}

@@ -41,6 +41,11 @@ use crate::{
 /// that keeps writing cannot keep the run from ending.
 const MOST_DRAINED: usize = 1024 * 1024;
 
+/// A terminal that gives so much by one read is full.
+const FULL_READ: usize = 4000;
+/// How long more of what a full terminal holds may take to come.
+const MORE_COMES: Duration = Duration::from_millis(1);
+
 /// The guest's ends of a command's standard streams.
 struct Ends {
     stdin: Option<Sender>,
@@ -336,7 +341,7 @@ async fn pump_output(run: &Run, pipes: Pipes, mut ended: oneshot::Receiver<Exite
             (_, 0) => stderr = None,
             (FrameKind::Stdout, _) => {
                 if other_side.is_some() {
-                    read_on(&stdout, &mut first);
+                    read_on(&stdout, &mut first).await;
                 }
                 run.output.push(kind, frame(kind, &mut first));
             }
@@ -365,13 +370,25 @@ pub(crate) async fn read(pipe: &mut Option<Receiver>, buffer: &mut BytesMut) -> 
     pipe.read_buf(&mut (&mut *buffer).limit(bound::CHUNK)).await.unwrap_or(0)
 }
 
-/// Reads what else a terminal has. It gives four kilobytes at the most by one read, and a frame costs more than a read.
-fn read_on(pipe: &Option<Receiver>, buffer: &mut BytesMut) {
+/// Reads what else a terminal has. It gives four kilobytes at the most by one read, and a frame costs more than many reads: who
+/// gives as much is waited for, since more is on its way from a process of the kernel.
+async fn read_on(pipe: &Option<Receiver>, buffer: &mut BytesMut) {
     let Some(pipe) = pipe else { return };
-    while buffer.len() < Frame::HEADER + bound::CHUNK {
+    let mut last = buffer.len() - Frame::HEADER;
+    loop {
         let room = Frame::HEADER + bound::CHUNK - buffer.len();
+        if room < FULL_READ {
+            return;
+        }
         match pipe.try_read_buf(&mut (&mut *buffer).limit(room)) {
-            Ok(1..) => {}
+            Ok(length @ 1..) => last = length,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && last >= FULL_READ => {
+                if tokio::time::timeout(MORE_COMES, pipe.readable()).await.is_err() {
+                    return;
+                }
+                // What is readable may be gone again, and is not waited for twice.
+                last = 0;
+            }
             // Whatever it is, it is met again by the next read.
             _ => return,
         }

@@ -164,6 +164,23 @@ fn a_shell_has_a_prompt_a_type_a_size_job_control_and_its_own_exit_code() {
 }
 
 #[test]
+fn what_a_shell_cannot_be_is_said() {
+    let bench = Bench::new();
+    for (words, part) in [
+        (&["shell"][..], "shell needs a terminal as standard input"),
+        (&["shell", "--json"], "shell and --json do not go together"),
+        (&["shell", "--stdin", "x"], "--stdin does not belong to a shell"),
+        (&["shell", "box", "--memory", "1g"], "--memory is for a fresh sandbox"),
+        (&["attach", "--detach-keys", "ctrl-"], "expected keys such as ctrl-],d"),
+        (&["exec", "--detach-keys", "ab", "box", "--", "ls"], "expected keys such as ctrl-],d"),
+    ] {
+        let called = bench.call(words);
+        assert_eq!(called.code, 2, "{called:?}");
+        assert!(called.stderr.contains(part) || called.text().contains(part), "{called:?}");
+    }
+}
+
+#[test]
 fn a_new_size_reaches_the_program_at_once() {
     let bench = Bench::new();
     let window = fresh(&bench);
