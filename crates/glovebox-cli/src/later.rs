@@ -1,7 +1,7 @@
 //! Verbs and flags that are promised and not there yet. Whoever types one is told so, instead of what else it resembles.
 
 /// Verbs of later versions.
-const VERBS: [&str; 17] = [
+const VERBS: [&str; 16] = [
     "port",
     "ports",
     "network",
@@ -16,7 +16,6 @@ const VERBS: [&str; 17] = [
     "images",
     "templates",
     "serve",
-    "mcp",
     "token",
     "bench",
 ];

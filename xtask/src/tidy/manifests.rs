@@ -7,7 +7,7 @@ use crate::tree::SourceFile;
 
 /// What each crate may know of the others. Lower crates come first; a line only names lines above it, so dependencies
 /// point down. Only the command line names a concrete backend.
-const MAY_KNOW: [(&str, &[&str]); 10] = [
+const MAY_KNOW: [(&str, &[&str]); 11] = [
     ("glovebox-probe", &[]),
     ("glovebox-core", &[]),
     ("glovebox-archive", &[]),
@@ -17,6 +17,7 @@ const MAY_KNOW: [(&str, &[&str]); 10] = [
     ("glovebox-ledger", &["glovebox-core"]),
     ("glovebox-engine", &["glovebox-archive", "glovebox-core", "glovebox-proto", "glovebox-ledger"]),
     ("glovebox-changes", &["glovebox-core", "glovebox-ledger"]),
+    ("glovebox-mcp", &["glovebox-changes", "glovebox-core", "glovebox-engine", "glovebox-ledger"]),
     (
         "glovebox-cli",
         &[
@@ -24,6 +25,7 @@ const MAY_KNOW: [(&str, &[&str]); 10] = [
             "glovebox-core",
             "glovebox-engine",
             "glovebox-ledger",
+            "glovebox-mcp",
             "glovebox-native",
             "glovebox-probe",
         ],
