@@ -21,6 +21,7 @@ const MAY_KNOW: [(&str, &[&str]); 11] = [
         &["glovebox-archive", "glovebox-core", "glovebox-proto", "glovebox-ledger", "glovebox-terminal"],
     ),
     ("glovebox-changes", &["glovebox-core", "glovebox-ledger"]),
+    ("glovebox-mcp", &["glovebox-changes", "glovebox-core", "glovebox-engine", "glovebox-ledger"]),
     (
         "glovebox-cli",
         &[
@@ -28,6 +29,7 @@ const MAY_KNOW: [(&str, &[&str]); 11] = [
             "glovebox-core",
             "glovebox-engine",
             "glovebox-ledger",
+            "glovebox-mcp",
             "glovebox-native",
             "glovebox-probe",
             "glovebox-terminal",
