@@ -9,9 +9,9 @@
 (user, require, load) => {
   "use strict";
   const fs = require("fs"), vm = require("vm"), util = require("util"), path = require("path");
-  const { Session } = require("inspector"), { Socket } = require("net"), { createRequire, builtinModules } = require("module");
+  const { Session } = require("inspector"), { Socket } = require("net"), Module = require("module"), { createRequire, builtinModules } = Module;
   const { pathToFileURL } = require("url");
-  const { process, Buffer, console, setImmediate } = user;
+  const { process, Buffer, console } = user;
   const { readSync, writeSync, openSync, closeSync, fstatSync } = fs;
   const { from: bytesFrom, concat, isBuffer } = Buffer;
   const { inspect, types } = util;
@@ -286,13 +286,16 @@
   const goScript = new vm.Script(`${OURS}.go()`, { filename: "<glovebox>" });
   const hide = (name, value) => Object.defineProperty(user, name, { value, configurable: true, writable: true });
   const startedIn = process.cwd();
+  const mainModule = new Module("session");
   let requireIn = null;
   const followDirectory = () => {
     const here = process.cwd();
     if (requireIn?.here === here) return;
     requireIn = { here, require: createRequire(path.join(here, "session.js")) };
-    requireIn.require.main = user.module; // So that `require.main === module` holds, as in a program.
-    user.require = requireIn.require;
+    requireIn.require.main = mainModule; // So that `require.main === module` holds, as in a program.
+    hide("require", requireIn.require);
+    hide("module", mainModule);
+    hide("exports", mainModule.exports);
   };
 
   /** `import()` as seen from the working directory. The loader itself looks from where the session was started. */
@@ -338,6 +341,10 @@
   // Descriptors 1 and 2, which code may close: copies of them, that are opened again at the lowest free number.
   const same = (one, other) => attempt(() => fstatSync(one).ino === fstatSync(other).ino);
   const copies = [1, 2].map((number) => attempt(() => openSync(`/proc/self/fd/${number}`, "w")));
+  /** A stream to a pipe writes at once; one that holds something was interrupted while it wrote, and would for ever. */
+  const isUsable = (stream) =>
+    typeof stream.write === "function" && stream.writable !== false && !stream.destroyed && !stream.writableLength &&
+    !stream.writableCorked && !stream._writableState?.writing;
   const heal = () => {
     attempt(() => fstatSync(0)) ?? openSync("/dev/null", "r");
     copies.forEach((copy, index) => {
@@ -346,8 +353,7 @@
         attempt(() => closeSync(number));
         openSync(`/proc/self/fd/${copy}`, "w");
       }
-      const stream = attempt(() => process[name]);
-      if (stream && !stream.destroyed && !stream.writableEnded && typeof stream.write === "function") return;
+      if (attempt(() => isUsable(process[name]))) return;
       const fresh = new Socket({ fd: number, readable: false, writable: true });
       fresh._handle?.setBlocking?.(true);
       Object.defineProperty(process, name, { value: fresh, configurable: true, enumerable: true, writable: true });
@@ -389,7 +395,7 @@
         have -= need;
         const body = all.utf8Slice(head, need);
         need = 0;
-        setImmediate(() => start(JSON.parse(body)));
+        start(JSON.parse(body));
       }
     }
     return true;

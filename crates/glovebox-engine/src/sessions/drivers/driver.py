@@ -23,15 +23,16 @@ RESULTS = 1000
 PLAIN_TEXT = 1 << 20  # A longer repr is cut in the middle.
 ERROR_TEXT = 60000
 SOURCES = 32 << 20  # How much source is kept, so that tracebacks can show its lines.
+CAUSES = 100
 FRAMES = 2000  # More frames than these are cut out of the middle of a traceback.
 
 ONLY_AST = 0x400
 TOP_LEVEL_AWAIT = 0x2000 if sys.version_info >= (3, 8) else 0
 IS_COROUTINE = 0x80
 
-main = sys.modules["__main__"]
-main_names = main.__dict__
-modules_at_start = dict(sys.modules)
+modules = sys.modules
+main_names = modules["__main__"].__dict__
+at_start = {"modules": dict(modules), "path": list(sys.path), "meta_path": list(sys.meta_path)}
 owner, main_thread = getpid(), get_ident()
 
 
@@ -188,12 +189,12 @@ def representations(value):
     if kind in (int, float, str, bool, list, dict, tuple, set, bytes):
         return [("text/plain", plain_text(value))]
     shown = {"text/plain": plain_text(value)}
-    if isinstance(value, type):
+    if issubclass(kind, type):
         return list(shown.items())  # The hooks of a class are for its objects.
     if figures is not None and figures["is_figure"](value):
         figures["represent"](value, shown)
     bundle = call_hook(value, "_repr_mimebundle_", include=None, exclude=None)
-    if isinstance(bundle, dict):
+    if issubclass(type(bundle), dict):
         for mime, data in bundle.items():
             data = as_bytes(mime, data) if good_mime(mime) else None
             if data is not None:
@@ -205,7 +206,7 @@ def representations(value):
         data = None if data is None else as_bytes(mime, data)
         if data is not None:
             shown[mime] = data
-    if "application/json" not in shown and "pandas" in sys.modules:
+    if "application/json" not in shown and "pandas" in modules:
         table_json(value, shown)
     return list(shown.items())
 
@@ -213,8 +214,8 @@ def representations(value):
 def table_json(value, shown):
     """The rows of a table of pandas as data: columns, index and data of the first thousand, and how many there are."""
     try:
-        pandas = sys.modules["pandas"]
-        if isinstance(value, (pandas.DataFrame, pandas.Series)):
+        pandas = modules["pandas"]
+        if issubclass(type(value), (pandas.DataFrame, pandas.Series)):
             text = value.head(1000).to_json(orient="split", date_format="iso", default_handler=str)
             if len(text) <= 1 << 20:
                 shown["application/json"] = utf8(text[:-1] + ',"rows":%d}' % len(value))
@@ -253,7 +254,7 @@ figures = None  # The namespace of figures.py, once matplotlib is there.
 
 def library(name):
     """A module of Python's own, not one of that name in the working directory."""
-    module = sys.modules.get(name)
+    module = modules.get(name)
     if module is not None:
         return module
     before = list(sys.path)
@@ -261,7 +262,7 @@ def library(name):
     sys.path[:] = [entry for entry in before if entry and path.realpath(entry) != here]
     try:
         __import__(name)
-        return sys.modules[name]
+        return modules[name]
     finally:
         sys.path[:] = before
 
@@ -330,7 +331,7 @@ def remember(name, text):
     while total > SOURCES and len(sources) > 1:
         oldest = next(iter(sources))
         total -= len(sources.pop(oldest))
-    linecache = sys.modules.get("linecache")
+    linecache = modules.get("linecache")
     if linecache is not None:
         linecache.cache[name] = (len(text), None, text.splitlines(True), name)
 
@@ -350,6 +351,15 @@ def strip_frames(error):
     return max(0, len(places) - FRAMES)
 
 
+def shorten_chain(error):
+    """Drops what is behind a hundred errors that each came of another."""
+    for _ in range(CAUSES):
+        error = error.__cause__ or error.__context__
+        if error is None:
+            return
+    error.__cause__ = error.__context__ = None
+
+
 def message_of(error):
     try:
         return str.__str__(str(error))
@@ -362,6 +372,7 @@ def message_of(error):
 def traceback_text(error):
     left_out = strip_frames(error)
     try:
+        shorten_chain(error)
         traceback = library("traceback")
         after_linecache(library("linecache"))  # Code may have emptied the cache.
         text = "".join(traceback.TracebackException(type(error), error, error.__traceback__).format())
@@ -416,47 +427,46 @@ def error_frame(name, message, text):
 
 SIGNALS = range(1, 65)
 user_handlers = {SIGINT: default_int_handler}  # While no run is under way.
-missed = []
 future_flags = 0
 loop = None  # The event loop of all runs, once one has awaited something.
 
 
-def note(number, frame):
-    if number != SIGINT and len(missed) < 100:
-        missed.append(number)
+def ignore(number, frame):
+    pass
 
 
 def quiet():
-    """Puts our handler in the place of the user's, which may raise until the last one is gone."""
+    """Puts our handler in the place of the user's, which may raise until the last one is gone. What comes between runs is
+    not kept for them: a timer that raises every millisecond would let no run come to its code."""
     while True:
         try:
             for number in SIGNALS:
                 handler = getsignal(number)
-                if handler is not note and (number == SIGINT or not (handler is None or type(handler) is int)):
+                if handler is not ignore and (number == SIGINT or not (handler is None or type(handler) is int)):
                     user_handlers[number] = handler
-                    signal(number, note)
+                    signal(number, ignore)
             return
         except BaseException:
             pass
 
 
 def loud():
-    """Gives the handlers back, and what they missed."""
     for number, handler in list(user_handlers.items()):
         signal(number, handler)
     user_handlers.clear()
-    while missed:
-        number = missed.pop(0)
-        getsignal(number)(number, None)
 
 
 def heal():
     """Repairs what a run may have broken and the next cannot do without."""
     for own, number in own_descriptors:
         dup2(own, number)
-    if len(sys.modules) < len(modules_at_start):
-        for name, module in modules_at_start.items():
-            sys.modules.setdefault(name, module)
+    sys.modules = modules
+    if len(modules) < len(at_start["modules"]):
+        for name, module in at_start["modules"].items():
+            modules.setdefault(name, module)
+    for name in ("path", "meta_path"):
+        if type(getattr(sys, name, None)) is not list:
+            setattr(sys, name, list(at_start[name]))
     main_names["__builtins__"] = builtins
     for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         stream = getattr(sys, name, None)
@@ -581,10 +591,10 @@ def flush_streams():
                 getattr(sys, name).flush()
             except Exception:
                 pass
-    if "ctypes" in sys.modules:
+    if "ctypes" in modules:
         # What libraries in C printed waits in a buffer of their own.
         try:
-            sys.modules["ctypes"].pythonapi.fflush(None)
+            modules["ctypes"].pythonapi.fflush(None)
         except Exception:
             pass
 

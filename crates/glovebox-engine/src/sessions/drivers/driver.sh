@@ -17,6 +17,12 @@ __glovebox_begin() {
     PROMPT_COMMAND=
     __glovebox_status=130
     builtin eval "$__glovebox_before" </dev/null || __glovebox='(exit 1)'
+    # As one command, an error that would end a script (a variable that is not set) ends all of it and not one line only.
+    # What cannot be one is run line by line up to what is wrong in it; a function that is never called tells.
+    if builtin eval "__glovebox_one() { $__glovebox"$'\n}' 2>/dev/null; then
+        __glovebox="{ $__glovebox"$'\n}'
+        builtin unset -f __glovebox_one
+    fi
     __glovebox=$__glovebox_options$__glovebox __glovebox_options=
     return "$__glovebox_last"
 }

@@ -79,7 +79,7 @@ def show_open():
 
 def is_figure(value):
     module = sys.modules.get("matplotlib.figure")
-    return module is not None and isinstance(value, module.Figure)
+    return module is not None and issubclass(type(value), module.Figure)
 
 
 def represent(figure, shown):

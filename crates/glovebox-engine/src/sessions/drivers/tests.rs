@@ -120,7 +120,7 @@ impl Session {
         // The interpreter may not have got to what follows its output, so it is asked again, as the guest does.
         let mut asked: Option<Instant> = None;
         let mut seen = self.follow_and(&Reply::Done(0), |session| {
-            if asked.is_none_or(|at| at.elapsed() > Duration::from_millis(500)) {
+            if asked.is_none_or(|at| at.elapsed() > Duration::from_secs(3)) {
                 let _ = kill_process_group(session.group(), Signal::INT);
                 asked = Some(Instant::now());
             }

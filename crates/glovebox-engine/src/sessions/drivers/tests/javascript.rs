@@ -139,8 +139,8 @@ fn an_interrupt_stops_the_run_and_nothing_else() {
     for code in [
         "console.log('go'); while (true);",
         "console.log('go'); await null; while (true);",
-        "console.log('go'); await new Promise(() => {})",
-        "console.log('go'); await new Promise(done => setTimeout(done, 100000))",
+        "setTimeout(() => console.log('go'), 30); await new Promise(() => {})",
+        "setTimeout(() => console.log('go'), 30); await new Promise(done => setTimeout(done, 100000))",
         "(function deep(n) { if (n) return deep(n - 1); console.log('go'); for (;;); })(50)",
         "({ [Symbol.for('nodejs.util.inspect.custom')]() { console.log('go'); for (;;); } })",
     ] {

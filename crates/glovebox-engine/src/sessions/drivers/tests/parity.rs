@@ -24,6 +24,7 @@ fn compare(language: &'static str, program: &Path, at_least: usize) {
     assert!(scripts.len() >= at_least, "only {} scripts in {language}", scripts.len());
     let mut different = Vec::new();
     for script in scripts {
+        let script = script.canonicalize().expect("it is there");
         let code = fs::read_to_string(&script).expect("a script is text");
         let differs = |stream: &str| code.lines().any(|line| line.contains(&format!("differs: {stream}: ")));
         let (plain_folder, session_folder) =
@@ -52,12 +53,15 @@ fn compare(language: &'static str, program: &Path, at_least: usize) {
     assert!(different.is_empty(), "{}", different.join("\n\n"));
 }
 
-/// What is written without what always differs: the name of the source, frames of node itself, and its version.
+/// What is written without what always differs: the name of the source, frames of node, where it sets its marks, and its
+/// version.
 fn without_names(text: &str, script: &Path) -> String {
     let name = script.to_str().expect("text");
     let text = text.replace(name, "SOURCE").replace("<run 1>", "SOURCE").replace("<run-1>", "SOURCE");
-    let frames = |line: &&str| !line.trim_start().starts_with("at ") && !line.starts_with("Node.js v");
-    let lines: Vec<String> = text.lines().filter(frames).map(|line| shell_place(line, "SOURCE")).collect();
+    let is_node = script.extension().is_some_and(|ending| ending == "js");
+    let marks = |line: &str| is_node && !line.is_empty() && line.chars().all(|c| c == ' ' || c == '^');
+    let same = |line: &&str| !line.trim_start().starts_with("at ") && !line.starts_with("Node.js v") && !marks(line);
+    let lines: Vec<String> = text.lines().filter(same).map(|line| shell_place(line, "SOURCE")).collect();
     lines.join("\n").trim_end().to_owned()
 }
 

@@ -1,0 +1,3 @@
+trap 'echo cleaned $?' EXIT
+echo working
+exit 3

@@ -1,0 +1,2 @@
+echo last
+(exit 9)

@@ -1,0 +1,4 @@
+set -u
+echo before
+echo $not_set_anywhere
+echo after

@@ -1,0 +1,2 @@
+// differs: stdout: a session has no file
+console.log(process.argv.length)

@@ -1,0 +1,6 @@
+console.log('%s is %d and %o', 'x', 42, { a: [1] })
+console.error('to stderr')
+console.table([{ a: 1, b: 2 }])
+console.group('g'); console.log('in'); console.groupEnd()
+console.log({ a: { b: { c: { d: 1 } } } }, [1, , 3], new Set([1]), Symbol('s'), -0, 10n, null, undefined)
+console.info(); console.debug('d'); console.assert(1 === 2, 'asserted')

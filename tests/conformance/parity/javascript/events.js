@@ -1,0 +1,6 @@
+const { EventEmitter } = require('events')
+const e = new EventEmitter()
+e.once('x', (v) => console.log('once', v))
+e.on('x', (v) => console.log('on', v))
+e.emit('x', 1); e.emit('x', 2)
+console.log(e.listenerCount('x'))

@@ -1,0 +1,2 @@
+function main() { console.log('main ran') }
+if (require.main === module) main()

@@ -1,0 +1,5 @@
+class Stop(BaseException):
+    pass
+def f():
+    raise Stop('now')
+f()

@@ -1,0 +1,6 @@
+def main():
+    try:
+        raise SystemExit(3)
+    finally:
+        print('cleaned')
+main()
