@@ -370,8 +370,8 @@ impl Sandbox {
     }
 
     /// Ends it and waits until nothing of it is left; of a living one the files go too.
-    pub async fn destroy(self) -> Result<()> {
-        match self.record {
+    pub async fn destroy(&self) -> Result<()> {
+        match &self.record {
             Some(record) => self.engine.destroy(&record.sandbox.to_string()).await.map(drop),
             None => self.guard.end().await,
         }

@@ -54,11 +54,13 @@ impl Files {
     /// Copies what is in a folder of the host into a folder inside. Links stay links. When something could not be copied,
     /// an error says so after everything else was.
     pub async fn push_folder(&self, source: &Path, path: &FilePath) -> Result<()> {
-        let unreadable = |error| {
-            let message = format!("the folder {} cannot be copied", source.display());
-            Error::new(ErrorCode::FileUnreadable, message).because(error)
-        };
-        let pack = Pack::folder(open_folder(source).map_err(unreadable)?).map_err(unreadable)?;
+        let folder = open_folder(source).map_err(|error| unreadable(source, error))?;
+        self.push_opened_folder(folder, source, path).await
+    }
+
+    /// The same as [`Files::push_folder`] for a folder that is open. `source` is how it is called in errors.
+    pub async fn push_opened_folder(&self, folder: OwnedFd, source: &Path, path: &FilePath) -> Result<()> {
+        let pack = Pack::folder(folder).map_err(|error| unreadable(source, error))?;
         let mut packing = Packing { pack, failed: None };
         let pushed = self.push_tar(path, &mut packing).await;
         match packing.failed {
@@ -71,12 +73,17 @@ impl Files {
     /// link; links that would lead out of it, hard links and devices are not made, and modes lose what gives a program the
     /// rights of others. When something was left out, an error says so after everything else was copied.
     pub async fn pull_folder(&self, path: &FilePath, target: &Path) -> Result<()> {
-        let failed = |error: io::Error| {
+        let folder = open_folder(target).map_err(|error| {
             let message = format!("cannot write into the folder {}", target.display());
             Error::new(ErrorCode::HostIo, message).because(error)
-        };
+        })?;
+        self.pull_into_folder(path, folder, target).await
+    }
+
+    /// The same as [`Files::pull_folder`] for a folder that is open. `target` is how it is called in errors.
+    pub async fn pull_into_folder(&self, path: &FilePath, folder: OwnedFd, target: &Path) -> Result<()> {
         let mut archive = self.pull_tar(path).await?;
-        let mut unpack = Unpack::into_folder(open_folder(target).map_err(failed)?, LinkRule::Inward);
+        let mut unpack = Unpack::into_folder(folder, LinkRule::Inward);
         let missing = loop {
             match archive.next().await {
                 Ok(Some(bytes)) => {
@@ -91,6 +98,11 @@ impl Files {
         let left_out = self.channel.judge(unpack.finish().map_err(|error| unpack_failed(error, target)))?;
         missing.and_then(|()| complete(&left_out))
     }
+}
+
+fn unreadable(source: &Path, error: io::Error) -> Error {
+    let message = format!("the folder {} cannot be copied", source.display());
+    Error::new(ErrorCode::FileUnreadable, message).because(error)
 }
 
 fn open_folder(path: &Path) -> io::Result<OwnedFd> {

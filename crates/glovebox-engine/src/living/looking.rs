@@ -1,12 +1,14 @@
-//! What a living sandbox changed since it was made.
+//! What a sandbox changed since it was made.
 
 use std::{path::PathBuf, sync::Arc};
 
-use glovebox_core::{ChangeRecord, ContentKeeper, Error, ErrorCode, Result, SandboxId, SandboxName, WorkspaceMode};
+use glovebox_core::{
+    ChangeRecord, ContentKeeper, Error, ErrorCode, LookFor, Result, SandboxId, SandboxName, Secret, WorkspaceMode,
+};
 
 use crate::{
-    Engine,
-    contents::{BlobKeeper, SecretFiles},
+    Engine, Sandbox,
+    contents::{BlobKeeper, SecretFiles, mask_names},
     known_contents::KnownContents,
 };
 
@@ -57,5 +59,28 @@ impl Engine {
             mode: workspace.map(|workspace| workspace.mode),
             record: look.changes,
         })
+    }
+}
+
+impl Sandbox {
+    /// All that it changed since it was made. Where the engine has a ledger, the contents of changed files are kept there, but
+    /// for those that hold one of `secrets`, which are masked in names.
+    pub async fn change_record(&self, secrets: Vec<Secret>) -> Result<ChangeRecord> {
+        if self.record().is_some() {
+            return Ok(self.engine.sandbox_changes(&self.id().to_string()).await?.record);
+        }
+        let names = secrets.clone();
+        let keeper = match self.engine.ledger() {
+            Some(ledger) => {
+                let blobs = ledger.blobs()?;
+                let keeper = BlobKeeper { blobs, secrets, known: None, refused: SecretFiles::default() };
+                Some(Arc::new(keeper) as Arc<dyn ContentKeeper>)
+            }
+            None => None,
+        };
+        let look = self.engine.backend().changes(self.id(), LookFor::Changes, &[], keeper).await?;
+        let mut record = look.changes;
+        mask_names(&mut record, &names.iter().collect::<Vec<_>>());
+        Ok(record)
     }
 }
