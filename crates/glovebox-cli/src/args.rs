@@ -5,6 +5,7 @@
 
 mod files;
 mod living;
+mod mcp;
 mod runs;
 mod sessions;
 mod shared;
@@ -19,6 +20,7 @@ pub(crate) use living::{
     AttachArgs, CreateArgs, DestroyArgs, ExecArgs, ListSandboxesArgs, RunArg, SandboxArg, SandboxesArg, ShellArgs,
     TopArgs, UsageArgs,
 };
+pub(crate) use mcp::McpArgs;
 pub(crate) use runs::{ListArgs, LogsArgs, RunsArgs, RunsVerb, ShowArgs};
 pub(crate) use sessions::{ManySessionsArgs, SessionArgs, SessionsArgs, SessionsVerb};
 pub(crate) use shared::{CommandArgs, SandboxArgs};
@@ -280,6 +282,12 @@ pub(crate) enum Verb {
     /// saw it; the conflicts are listed, and the exit code is 1.
     #[command(after_help = APPLY_EXAMPLES)]
     Apply(ApplyArgs),
+    /// Give an AI agent a sandbox, over the Model Context Protocol
+    ///
+    /// An agent program starts it and gets tools: run code and commands, work with files, start processes. Each conversation has
+    /// a sandbox of its own, made when it is first needed and gone when the program closes the connection.
+    #[command(after_help = mcp::EXAMPLES)]
+    Mcp(Box<McpArgs>),
     /// Say what this machine can do, what is missing, and the command that gives it
     ///
     /// Looks at the kernel, at what this user may do, at folders and languages. Changes nothing unless --fix is given. Exit

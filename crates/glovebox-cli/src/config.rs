@@ -22,7 +22,7 @@ use crate::{
 const PROJECT_FILE: &str = "glovebox.toml";
 
 /// Keys whose values begin with a path of the host.
-const PATH_KEYS: [&str; 8] = ["workspace", "file", "mount", "env-file", "stdin", "data-dir", "toolchain", "to"];
+const PATH_KEYS: [&str; 9] = ["workspace", "file", "mount", "env-file", "stdin", "data-dir", "toolchain", "to", "root"];
 
 /// The key of the caller's own file that lists the projects they trust. It is no flag.
 const TRUST: &str = "trust";

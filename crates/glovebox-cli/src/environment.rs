@@ -14,8 +14,12 @@ use crate::{args::CommandArgs, files, flags::Flags, trust};
 
 /// Adds `--env-file`, `--env` and `--secret` to a command, in this order: a later one wins over an earlier one.
 pub(crate) fn add_variables(command: Command, args: &CommandArgs, flags: &Flags) -> Result<Command> {
-    let mut command = add_plain(command, &args.env_file, &args.env, flags)?;
-    for text in flags.list("secret", &args.secret) {
+    add_secrets(add_plain(command, &args.env_file, &args.env, flags)?, &args.secret, flags)
+}
+
+/// Adds `--secret` to a command.
+pub(crate) fn add_secrets(mut command: Command, texts: &[String], flags: &Flags) -> Result<Command> {
+    for text in flags.list("secret", texts) {
         command = add_secret(command, text)?;
     }
     Ok(command)

@@ -15,7 +15,6 @@ const VERBS: [&str; 16] = [
     "images",
     "templates",
     "serve",
-    "mcp",
     "token",
     "bench",
 ];

@@ -49,7 +49,7 @@ use verbs::states::Act;
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
 /// Verbs that make sandboxes, or remove their files.
-const MAKING: [&str; 7] = ["run", "create", "start", "reset", "destroy", "top", "shell"];
+const MAKING: [&str; 8] = ["run", "create", "start", "reset", "destroy", "top", "shell", "mcp"];
 
 fn main() {
     let args: Vec<OsString> = std::env::args_os().collect();
@@ -126,6 +126,7 @@ fn dispatch(line: CommandLine, backend: Option<Result<NativeBackend>>) -> Result
         Some(args::Verb::Runs(args)) => verbs::runs::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Changes(args)) => verbs::changes::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Apply(args)) => verbs::apply::execute(&cli.globals, &args, &flags),
+        Some(args::Verb::Mcp(args)) => verbs::mcp::execute(&cli.globals, &args, &flags, backend),
         Some(args::Verb::Doctor(args)) => verbs::doctor::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Prove(args)) => verbs::prove::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Gc) => verbs::gc::execute(&cli.globals, &flags),

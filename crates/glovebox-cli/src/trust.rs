@@ -14,7 +14,7 @@ use glovebox_core::{Error, ErrorCode, Limits, User, parse_size};
 use crate::{config::Setting, files};
 
 /// Keys that reach nothing of the caller's, whatever their value.
-const HARMLESS: [&str; 17] = [
+const HARMLESS: [&str; 18] = [
     "memory",
     "cpus",
     "pids",
@@ -32,6 +32,7 @@ const HARMLESS: [&str; 17] = [
     "artifact",
     "label",
     "interval",
+    "read-only",
 ];
 
 /// Whether a key of a project's file, with these values, needs the caller's trust. A key that is not known here does.

@@ -7,7 +7,7 @@ use crate::tree::SourceFile;
 
 /// What each crate may know of the others. Lower crates come first; a line only names lines above it, so dependencies
 /// point down. Only the command line names a concrete backend.
-const MAY_KNOW: [(&str, &[&str]); 11] = [
+const MAY_KNOW: [(&str, &[&str]); 12] = [
     ("glovebox-probe", &[]),
     ("glovebox-core", &[]),
     ("glovebox-archive", &[]),
@@ -21,6 +21,7 @@ const MAY_KNOW: [(&str, &[&str]); 11] = [
         &["glovebox-archive", "glovebox-core", "glovebox-proto", "glovebox-ledger", "glovebox-terminal"],
     ),
     ("glovebox-changes", &["glovebox-core", "glovebox-ledger"]),
+    ("glovebox-mcp", &["glovebox-changes", "glovebox-core", "glovebox-engine", "glovebox-ledger"]),
     (
         "glovebox-cli",
         &[
@@ -28,6 +29,7 @@ const MAY_KNOW: [(&str, &[&str]); 11] = [
             "glovebox-core",
             "glovebox-engine",
             "glovebox-ledger",
+            "glovebox-mcp",
             "glovebox-native",
             "glovebox-probe",
             "glovebox-terminal",

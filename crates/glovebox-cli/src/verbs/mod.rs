@@ -12,6 +12,7 @@ pub(crate) mod files;
 pub(crate) mod gc;
 pub(crate) mod living;
 pub(crate) mod man;
+pub(crate) mod mcp;
 pub(crate) mod projects;
 pub(crate) mod prove;
 pub(crate) mod run;

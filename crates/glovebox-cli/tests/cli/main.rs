@@ -13,6 +13,7 @@ mod help;
 mod hosts;
 mod languages;
 mod living;
+mod mcp;
 mod prove;
 mod result;
 mod running;

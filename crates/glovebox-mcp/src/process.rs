@@ -1,0 +1,248 @@
+//! Processes that run while the model does something else.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use glovebox_core::{Error, ErrorCode, Outcome, Result, RunId, RunResult, Secret};
+use glovebox_engine::{Canceller, Event, Run};
+use tokio::sync::{Notify, mpsc};
+
+/// So many processes that have not ended there are at one time.
+const MOST: usize = 32;
+/// So many that have ended are remembered.
+const REMEMBERED: usize = 64;
+/// So much of what a process wrote waits to be read; what is older is dropped, and that is said.
+const WAITING: usize = 1 << 20;
+
+/// The processes of a conversation, by the names that the model knows them by.
+#[derive(Default)]
+pub(crate) struct Processes {
+    all: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    started: u64,
+    by_name: BTreeMap<u64, Arc<Process>>,
+}
+
+/// One process.
+pub(crate) struct Process {
+    pub(crate) name: String,
+    pub(crate) command: String,
+    pub(crate) run: RunId,
+    pub(crate) started: Instant,
+    canceller: Canceller,
+    state: Mutex<State>,
+    /// Something came, or it ended.
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<u8>,
+    dropped: u64,
+    stdin: Option<mpsc::Sender<Bytes>>,
+    ended: Option<Ended>,
+}
+
+/// How a process ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    pub(crate) outcome: Option<Outcome>,
+    pub(crate) error: Option<String>,
+    pub(crate) after: Duration,
+    pub(crate) recorded: bool,
+}
+
+/// What was read of a process.
+pub(crate) struct Output {
+    pub(crate) bytes: Vec<u8>,
+    /// Bytes that came before these and were dropped unread.
+    pub(crate) dropped: u64,
+}
+
+impl Processes {
+    /// An error when there are as many as there may be.
+    pub(crate) fn check_room(&self) -> Result<()> {
+        let running = lock(&self.all).by_name.values().filter(|process| process.ended().is_none()).count();
+        if running < MOST {
+            return Ok(());
+        }
+        Err(Error::new(ErrorCode::TooMany, format!("{MOST} processes are running, and there cannot be more"))
+            .hint("stop_process ends one; list_processes names them"))
+    }
+
+    /// Follows a run as a process.
+    pub(crate) fn add(&self, command: String, run: Run, stdin: mpsc::Sender<Bytes>) -> Arc<Process> {
+        let mut table = lock(&self.all);
+        table.started += 1;
+        let number = table.started;
+        let process = Arc::new(Process {
+            name: format!("p{number}"),
+            command,
+            run: run.id(),
+            started: Instant::now(),
+            canceller: run.canceller(),
+            state: Mutex::new(State { stdin: Some(stdin), ..State::default() }),
+            changed: Notify::new(),
+        });
+        table.by_name.insert(number, process.clone());
+        let ended: Vec<u64> =
+            table.by_name.iter().filter(|(_, process)| process.ended().is_some()).map(|(number, _)| *number).collect();
+        for number in ended.iter().take(ended.len().saturating_sub(REMEMBERED)) {
+            table.by_name.remove(number);
+        }
+        drop(table);
+        tokio::spawn(follow(process.clone(), run));
+        process
+    }
+
+    /// The process of a name.
+    pub(crate) fn find(&self, name: &str) -> Result<Arc<Process>> {
+        let number = name.strip_prefix('p').and_then(|number| number.parse().ok());
+        number.and_then(|number: u64| lock(&self.all).by_name.get(&number).cloned()).ok_or_else(|| {
+            Error::new(ErrorCode::RunNotFound, format!("there is no process {:?}", crate::text::cut(name, 40)))
+                .hint("start_process gives a name such as p1; list_processes names all")
+        })
+    }
+
+    /// All of them, the oldest first.
+    pub(crate) fn all(&self) -> Vec<Arc<Process>> {
+        lock(&self.all).by_name.values().cloned().collect()
+    }
+
+    /// The runs of those that have not ended.
+    pub(crate) fn running(&self) -> Vec<RunId> {
+        self.all().iter().filter(|process| process.ended().is_none()).map(|process| process.run).collect()
+    }
+
+    /// Forgets all, because their sandbox is gone.
+    pub(crate) fn forget(&self) {
+        lock(&self.all).by_name.clear();
+    }
+}
+
+impl Process {
+    /// How it ended, if it did.
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        lock(&self.state).ended.clone()
+    }
+
+    /// Ends it.
+    pub(crate) fn cancel(&self) {
+        self.canceller.cancel();
+    }
+
+    /// Waits until something came or it ended. Must be made before one looks, and awaited after.
+    pub(crate) fn change(&self) -> tokio::sync::futures::Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// Whether what waits to be read fits.
+    pub(crate) fn waiting_fits(&self, fits: impl Fn(&[u8]) -> bool) -> bool {
+        fits(lock(&self.state).waiting.make_contiguous())
+    }
+
+    /// What came since it was last read. The beginning of a secret waits for its end, so that it can be masked.
+    pub(crate) fn take(&self, secrets: &[&Secret]) -> Output {
+        let mut state = lock(&self.state);
+        let held = match state.ended {
+            Some(_) => 0,
+            None => beginning_of_secret(state.waiting.make_contiguous(), secrets),
+        };
+        let length = state.waiting.len() - held;
+        let bytes = Secret::mask_all(secrets.iter().copied(), state.waiting.drain(..length).collect());
+        Output { bytes, dropped: std::mem::take(&mut state.dropped) }
+    }
+
+    /// Sends bytes to its standard input.
+    pub(crate) async fn write(&self, bytes: Bytes) -> Result<()> {
+        let stdin = lock(&self.state).stdin.clone();
+        let closed = || {
+            Error::new(ErrorCode::WrongState, format!("{} reads no input any more", self.name))
+                .hint("it has ended, or its input was closed")
+        };
+        if self.ended().is_some() {
+            return Err(closed());
+        }
+        let stdin = stdin.ok_or_else(closed)?;
+        match tokio::time::timeout(Duration::from_secs(10), stdin.send(bytes)).await {
+            Ok(sent) => sent.map_err(|_| closed()),
+            Err(_) => Err(Error::new(ErrorCode::WrongState, format!("{} does not read its input", self.name))
+                .hint("read_process shows what it does")),
+        }
+    }
+
+    /// Closes its standard input.
+    pub(crate) fn close_input(&self) {
+        lock(&self.state).stdin = None;
+    }
+
+    fn add(&self, bytes: &[u8]) {
+        let mut state = lock(&self.state);
+        state.waiting.extend(bytes);
+        let over = state.waiting.len().saturating_sub(WAITING);
+        state.waiting.drain(..over);
+        state.dropped += over as u64;
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    fn end(&self, result: Result<RunResult>) {
+        let after = self.started.elapsed();
+        let ended = match result {
+            Ok(result) => Ended { outcome: Some(result.outcome), error: None, after, recorded: result.recorded },
+            Err(error) => Ended { outcome: None, error: Some(error.message), after, recorded: false },
+        };
+        let mut state = lock(&self.state);
+        state.ended = Some(ended);
+        state.stdin = None;
+        drop(state);
+        self.changed.notify_waiters();
+    }
+}
+
+async fn follow(process: Arc<Process>, mut run: Run) {
+    while let Some(event) = run.next_event().await {
+        match event {
+            Event::Stdout(bytes) | Event::Stderr(bytes) => process.add(&bytes),
+            _ => {}
+        }
+    }
+    process.end(run.wait().await);
+}
+
+/// How many bytes at the end could be the beginning of a secret.
+fn beginning_of_secret(bytes: &[u8], secrets: &[&Secret]) -> usize {
+    let longest = |secret: &&Secret| {
+        let value = secret.expose().as_bytes();
+        let most = value.len().saturating_sub(1).min(bytes.len());
+        (1..=most).rev().find(|length| bytes.ends_with(&value[..*length])).unwrap_or(0)
+    };
+    secrets.iter().map(longest).max().unwrap_or(0)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|lock| lock.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_of_a_secret_waits_for_its_end() {
+        let secret = Secret::new("abcabd");
+        let held = |bytes: &[u8]| beginning_of_secret(bytes, &[&secret]);
+        assert_eq!(held(b"x abcab"), 5);
+        assert_eq!(held(b"x abcabd"), 0);
+        assert_eq!(held(b"xyz"), 0);
+        assert_eq!(held(b"xyza"), 1);
+        assert_eq!(beginning_of_secret(b"abc", &[]), 0);
+    }
+}
