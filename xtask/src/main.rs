@@ -4,6 +4,7 @@ mod bench;
 mod distribution;
 mod docs;
 mod examples;
+mod mcp_clients;
 mod need;
 mod soak;
 mod suites;

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 
 use crate::{
-    distribution, docs, examples, need,
+    distribution, docs, examples, mcp_clients, need,
     suites::{Counts, Suites, read, run, run_and_read},
     tidy,
     tree::{built, source_files},
@@ -72,6 +72,9 @@ pub(crate) fn test() -> Result<()> {
         let words = ["cargo", "run", "--locked", "-p", "glovebox-engine", "--example", example];
         suites.run(&format!("example {example}"), || one(&words));
     }
+    suites.run("MCP, the Python SDK", mcp_clients::python_sdk);
+    suites.run("MCP, the TypeScript SDK", mcp_clients::typescript_sdk);
+    suites.run("example mcp_client", mcp_clients::example);
     suites.run("shell scripts", shell_scripts);
     suites.run("install, use, remove", || distribution::like_this_machine(&built("release", "glovebox")));
     suites.run("generated docs", || {
@@ -141,7 +144,7 @@ fn conformance(flags: &[&str]) -> Result<Counts> {
 }
 
 /// Reads the last line that holds `N passed`, and the reasons from the lines `skipped: CASE: WHY` behind it.
-fn count_conformance(text: &str) -> Counts {
+pub(crate) fn count_conformance(text: &str) -> Counts {
     let words = |line: &str| -> Vec<String> {
         line.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_owned).collect()
     };

@@ -4,6 +4,7 @@
 
 mod command_line;
 mod fields;
+mod mcp;
 mod picture;
 mod tables;
 
@@ -60,6 +61,7 @@ fn pages(glovebox: &Path) -> Result<Vec<Page>> {
         tables::caches(),
         fields::result()?,
     ];
+    pages.push(mcp::tools(glovebox)?);
     pages.push(command_line::help(glovebox)?);
     pages.extend(command_line::man(glovebox)?);
     Ok(pages)
