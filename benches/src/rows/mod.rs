@@ -7,6 +7,7 @@ mod density;
 mod exec;
 mod files;
 mod living_run;
+mod mcp;
 mod memory;
 mod ordinary_user;
 mod output;
@@ -37,6 +38,8 @@ pub(crate) enum Row {
     Exec,
     /// One more line, and a figure, in a Python session.
     Session,
+    /// A tool over MCP.
+    Mcp,
     /// What recording adds to a run.
     Recording,
     /// Cold sandboxes per second.
@@ -65,6 +68,7 @@ impl Row {
         Row::Living,
         Row::Exec,
         Row::Session,
+        Row::Mcp,
         Row::Recording,
         Row::Rate,
         Row::Memory,
@@ -85,6 +89,7 @@ impl Row {
             Row::Living => living_run::measure(bench, report),
             Row::Exec => exec::measure(bench, report),
             Row::Session => sessions::measure(bench, report),
+            Row::Mcp => mcp::measure(bench, report),
             Row::Recording => recording::measure(bench, report),
             Row::Rate => rate::measure(bench, report),
             Row::Memory => memory::measure(bench, report),
