@@ -1,6 +1,6 @@
 //! Speaks with one client over standard input and output, until it goes.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use glovebox_core::{Error, ErrorCode, Result};
 use glovebox_engine::Engine;
@@ -9,7 +9,11 @@ use rmcp::{
     service::{ServerInitializeError, ServiceExt},
     transport::{async_rw::AsyncRwTransport, stdio_pipes},
 };
-use tokio::{io::Interest, net::unix::pipe::OpenOptions};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+};
+use tokio::sync::oneshot;
 
 use crate::{Settings, conversation::Conversation, server::Server};
 
@@ -60,13 +64,20 @@ async fn speak(talk: Arc<Conversation>, end: impl Future<Output = ()>) -> Result
     Ok(())
 }
 
-/// Waits until nobody can read standard output any more. For what is no pipe that is never.
+/// Waits until nobody can read standard output any more: be it a pipe or, as programs written with Node have it, a socket.
 async fn reader_gone() {
-    // A description of its own, so that what is set on it does not touch that of others.
-    if let Ok(output) = OpenOptions::new().open_sender("/proc/self/fd/1")
-        && output.ready(Interest::ERROR).await.is_ok()
-    {
-        return;
+    let (gone, heard) = oneshot::channel();
+    // A thread of its own: what tokio can watch must not block, and that would be set for all who share the description. It
+    // ends with the process.
+    let watching = std::thread::Builder::new().name("reader".to_owned()).spawn(move || {
+        let output = io::stdout();
+        let mut watched = [PollFd::new(&output, PollFlags::empty())];
+        while poll(&mut watched, None) == Err(Errno::INTR) {}
+        // Whoever waited may be gone.
+        let _ = gone.send(());
+    });
+    match watching {
+        Ok(_) => drop(heard.await),
+        Err(_) => std::future::pending().await,
     }
-    std::future::pending().await
 }

@@ -1,6 +1,6 @@
 //! `glovebox mcp`: a sandbox for each conversation with an AI agent.
 
-use std::{io::IsTerminal, sync::Arc};
+use std::{io::IsTerminal, mem::ManuallyDrop, sync::Arc};
 
 use glovebox_core::{Command, Error, ErrorCode, Result, WorkspaceMode, parse_duration, parse_size};
 use glovebox_engine::Engine;
@@ -30,7 +30,9 @@ pub(crate) fn execute(
     }
     let backend = backend.unwrap_or_else(NativeBackend::start)?;
     let engine = Engine::new(Arc::new(backend)).with_data_dir(data_dir(globals));
-    runtime()?.block_on(async {
+    // Not taken apart at the end: it would wait for a read of standard input that nobody will answer.
+    let runtime = ManuallyDrop::new(runtime()?);
+    runtime.block_on(async {
         let mut signals = EndSignals::listen()?;
         glovebox_mcp::serve(engine, settings, async { signals.next().await }).await
     })?;

@@ -2,6 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
+    os::{fd::OwnedFd, unix::net::UnixStream},
     process::{Child, ChildStdin, ChildStdout, Stdio},
     sync::mpsc,
     time::{Duration, Instant},
@@ -195,6 +196,58 @@ fn a_signal_ends_the_conversation_and_leaves_nothing() {
         assert_eq!(client.wait(), 0);
         expect_gone(&sandbox, word);
     }
+}
+
+#[test]
+fn programs_that_speak_by_sockets_are_served_as_those_that_speak_by_pipes() {
+    // As those do that are written with Node.
+    let bench = Bench::new();
+    let connect = || {
+        let ((near, far), (listening, speaking)) =
+            (UnixStream::pair().expect("sockets"), UnixStream::pair().expect("sockets"));
+        let mut command = bench.glovebox(["mcp"]);
+        let child = command.stdin(OwnedFd::from(far)).stdout(OwnedFd::from(speaking)).spawn().expect("it starts");
+        (child, near, BufReader::new(listening))
+    };
+    let call = |input: &mut UnixStream, output: &mut BufReader<UnixStream>, word: &str| {
+        let about = json!({ "name": "test", "version": "1" });
+        let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about });
+        let usage = json!({ "name": "usage", "arguments": {} });
+        let sleep = json!({ "name": "run_command", "arguments": { "argv": ["sleep", word] } });
+        for message in [
+            json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello }),
+            json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
+            json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": usage }),
+            json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": sleep }),
+        ] {
+            input.write_all(format!("{message}\n").as_bytes()).expect("the server reads");
+        }
+        let answers: Vec<Value> = output
+            .lines()
+            .take(2)
+            .map(|line| serde_json::from_str(&line.expect("a line")).expect("a message"))
+            .collect();
+        while !is_running(word) {
+            std::thread::yield_now();
+        }
+        answers[1]["result"]["structuredContent"]["sandbox"].as_str().expect("an id").to_owned()
+    };
+    let ends_soon = |mut child: Child| {
+        let began = Instant::now();
+        assert_eq!(child.wait().expect("it ends").code(), Some(0));
+        assert!(began.elapsed() < Duration::from_secs(4), "it ended late");
+    };
+    let (child, mut input, mut output) = connect();
+    let sandbox = call(&mut input, &mut output, "71008");
+    drop((input, output));
+    ends_soon(child);
+    expect_gone(&sandbox, "71008");
+
+    let (child, mut input, mut output) = connect();
+    let sandbox = call(&mut input, &mut output, "71009");
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("a signal");
+    ends_soon(child);
+    expect_gone(&sandbox, "71009");
 }
 
 #[test]
