@@ -1,7 +1,7 @@
 //! Verbs and flags that are promised and not there yet. Whoever types one is told so, instead of what else it resembles.
 
 /// Verbs of later versions.
-const VERBS: [&str; 16] = [
+const VERBS: [&str; 15] = [
     "port",
     "ports",
     "network",
