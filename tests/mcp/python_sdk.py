@@ -90,6 +90,32 @@ async def code_remembers_what_code_before_it_defined(client):
     assert "NameError" in await text(client, "run_code", code="print(answer)")
 
 
+async def code_in_other_languages_remembers_too(client):
+    await text(client, "run_code", language="javascript", code="let answer = 41")
+    assert "42" in await text(client, "run_code", language="javascript", code="answer + 1")
+    await text(client, "run_code", language="bash", code="cd /tmp; answer=41")
+    assert (await text(client, "run_code", language="bash", code="pwd; echo $((answer + 1))")).startswith("/tmp\n42\n")
+
+
+async def a_figure_is_an_image_and_can_be_read_as_data(client):
+    code = "import matplotlib.pyplot as plt\nplt.plot([1, 2, 3], [4, 5, 6])\nprint('drawn')"
+    result = await client.call_tool("run_code", {"code": code})
+    images = [block for block in result.content if block.type == "image"]
+    assert len(images) == 1 and images[0].mime_type == "image/png", result
+    assert base64.b64decode(images[0].data).startswith(b"\x89PNG")
+    assert "drawn" in result.content[0].text and '"line"' in result.content[0].text, result.content[0].text
+    assert "image/png" in {one["mime"] for one in result.structured_content["results"]}
+    value = await client.call_tool("run_code", {"code": "6 * 7"})
+    assert value.content[0].text.startswith("42\n") and value.structured_content["results"][0]["text"] == "42", value
+
+
+async def code_that_is_cancelled_is_interrupted_and_keeps_its_state(client):
+    await text(client, "run_code", code="answer = 42")
+    with contextlib.suppress(asyncio.TimeoutError, MCPError):
+        await asyncio.wait_for(client.call_tool("run_code", {"code": "import time; time.sleep(600)"}), 1)
+    assert (await text(client, "run_code", code="answer")).startswith("42\n")
+
+
 async def a_command_gives_its_output_its_exit_code_and_a_document(client):
     result = await client.call_tool("run_command", {"command": "echo out; echo err >&2; exit 3"})
     assert not result.is_error
@@ -255,7 +281,12 @@ def tiny_png():
 
 
 # What is the same in every version of the protocol is tried once, with the newest.
-ONCE = {progress_is_told_while_a_call_lasts, fifty_calls_at_one_time_are_each_answered}
+ONCE = {
+    progress_is_told_while_a_call_lasts,
+    fifty_calls_at_one_time_are_each_answered,
+    code_in_other_languages_remembers_too,
+    a_figure_is_an_image_and_can_be_read_as_data,
+}
 
 
 async def main():

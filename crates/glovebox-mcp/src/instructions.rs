@@ -1,6 +1,6 @@
 //! What a model is told about the place it works in.
 
-use glovebox_core::{Network, WorkspaceMode};
+use glovebox_core::{Limits, Network, WorkspaceMode};
 
 use crate::{Settings, text};
 
@@ -16,21 +16,11 @@ pub(crate) fn of_server(settings: &Settings) -> String {
         "Start servers and long jobs with start_process, then read_process. Read, edit and search files with the file tools."
             .to_owned(),
     ];
-    lines.push(match spec.network {
-        Network::None => "There is no network: nothing can be downloaded or installed from outside.".to_owned(),
-        Network::Full => "There is network access.".to_owned(),
-    });
-    let limits = &spec.limits;
-    lines.push(format!(
-        "Limits: {} memory, {} CPU, {} processes, {} disk, {:?} for each call.",
-        text::size(limits.memory),
-        limits.cpus,
-        limits.pids,
-        text::size(limits.disk),
-        limits.timeout,
-    ));
+    if settings.sandbox.is_none() {
+        lines.extend([network(spec.network), limits(&spec.limits)]);
+    }
     lines.push(match (&settings.sandbox, &spec.workspace) {
-        (Some(_), _) => "The sandbox was made by the user and stays after the conversation.".to_owned(),
+        (Some(_), _) => "The sandbox was made by the user and stays after the conversation; usage tells its limits.".to_owned(),
         (None, Some(workspace)) => match workspace.mode {
             WorkspaceMode::Overlay => format!(
                 "The working directory shows a folder of the user. What you write stays inside; list_changes shows it{}.",
@@ -53,6 +43,24 @@ pub(crate) fn of_server(settings: &Settings) -> String {
         "An error says what to do behind \"hint:\". Some hints are for the user, who starts glovebox mcp.".to_owned(),
     );
     lines.join("\n")
+}
+
+fn network(network: Network) -> String {
+    match network {
+        Network::None => "There is no network: nothing can be downloaded or installed from outside.".to_owned(),
+        Network::Full => "There is network access.".to_owned(),
+    }
+}
+
+fn limits(limits: &Limits) -> String {
+    format!(
+        "Limits: {} memory, {} CPU, {} processes, {} disk, {:?} for each call.",
+        text::size(limits.memory),
+        limits.cpus,
+        limits.pids,
+        text::size(limits.disk),
+        limits.timeout,
+    )
 }
 
 /// The prompt that a user can choose.

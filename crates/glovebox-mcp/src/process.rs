@@ -17,6 +17,8 @@ const MOST: usize = 32;
 const REMEMBERED: usize = 64;
 /// So much of what a process wrote waits to be read; what is older is dropped, and that is said.
 const WAITING: usize = 1 << 20;
+/// So far back a text is looked for again that is waited for.
+const OVERLAP: u64 = 4096;
 
 /// The processes of a conversation, by the names that the model knows them by.
 #[derive(Default)]
@@ -45,6 +47,8 @@ pub(crate) struct Process {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<u8>,
+    /// How many bytes have come in all.
+    received: u64,
     dropped: u64,
     stdin: Option<mpsc::Sender<Bytes>>,
     ended: Option<Ended>,
@@ -143,9 +147,14 @@ impl Process {
         self.changed.notified()
     }
 
-    /// Whether what waits to be read fits.
-    pub(crate) fn waiting_fits(&self, fits: impl Fn(&[u8]) -> bool) -> bool {
-        fits(lock(&self.state).waiting.make_contiguous())
+    /// Whether what waits to be read fits, as far as it was not looked at before: `looked` is where to go on.
+    pub(crate) fn waiting_fits(&self, looked: &mut u64, fits: impl Fn(&[u8]) -> bool) -> bool {
+        let mut state = lock(&self.state);
+        let first = state.received - state.waiting.len() as u64;
+        // What is looked for may have begun a little before.
+        let from = looked.saturating_sub(OVERLAP).max(first) - first;
+        *looked = state.received;
+        fits(&state.waiting.make_contiguous()[from as usize..])
     }
 
     /// What came since it was last read. The beginning of a secret waits for its end, so that it can be masked.
@@ -186,6 +195,7 @@ impl Process {
     fn add(&self, bytes: &[u8]) {
         let mut state = lock(&self.state);
         state.waiting.extend(bytes);
+        state.received += bytes.len() as u64;
         let over = state.waiting.len().saturating_sub(WAITING);
         state.waiting.drain(..over);
         state.dropped += over as u64;

@@ -86,6 +86,12 @@ fn check_combinations(args: &McpArgs, flags: &Flags) -> Result<()> {
     if args.allow_apply && args.sandbox.is_none() && !has_workspace && typed("allow-apply") {
         return refuse("--allow-apply needs --workspace", "without a folder there is nothing to apply changes to");
     }
+    if args.allow_apply && args.no_record && typed("no-record") {
+        return refuse(
+            "--allow-apply and --no-record do not go together",
+            "what is to be applied is kept in the record",
+        );
+    }
     Ok(())
 }
 

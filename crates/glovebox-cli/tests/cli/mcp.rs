@@ -411,6 +411,26 @@ fn a_sandbox_that_is_lost_is_replaced_and_that_is_said() {
 }
 
 #[test]
+fn a_process_that_writes_without_end_is_read_in_bounded_parts() {
+    let bench = Bench::new();
+    let mut client = Client::start(&bench, &[]);
+    client.text(
+        "start_process",
+        json!({ "command": "yes 0123456789 | head -c 30000000; echo; echo the end; sleep 71010" }),
+    );
+    let read = client.call("read_process", json!({ "process": "p1", "until": "^the end$", "wait_seconds": 60 }));
+    assert_eq!(read["structuredContent"]["found"], true, "{read}");
+    assert!(read["structuredContent"]["output_omitted_bytes"].as_u64() > Some(29_000_000), "{read}");
+    assert!(read.to_string().len() < 100_000);
+    let usage = std::fs::read_to_string(format!("/proc/{}/status", client.child.id())).expect("a process");
+    let peak = usage.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak").trim();
+    let peak: u64 = peak.trim_end_matches(" kB").parse().expect("a number");
+    assert!(peak < 150_000, "{peak} kB");
+    assert_eq!(client.close(), 0);
+    assert!(!is_running("71010"));
+}
+
+#[test]
 fn a_secret_is_masked_wherever_it_would_show() {
     let bench = Bench::new();
     let mut command = bench.glovebox(["mcp", "--secret", "TOKEN"]);
@@ -442,6 +462,7 @@ fn flags_that_do_not_go_together_are_refused_before_anything_starts() {
     for (args, word) in [
         (&["--read-only"][..], "--workspace"),
         (&["--allow-apply"], "--workspace"),
+        (&["--allow-apply", "--workspace", ".", "--no-record"], "--no-record"),
         (&["--sandbox", "x", "--workspace", "."], "--sandbox"),
         (&["--root", "not-there"], "--root"),
         (&["--timeout", "soon"], "--timeout"),

@@ -169,10 +169,13 @@ fn parse(pattern: &str) -> Result<Regex> {
 /// Waits for a text or for the end. Says whether the text came.
 async fn wait_for(process: &Process, until: Option<&Regex>, wait: Duration) -> bool {
     let deadline = Instant::now() + wait;
+    let mut looked = 0;
     loop {
         let change = process.change();
-        let found = until.is_some_and(|until| process.waiting_fits(|bytes| until.is_match(bytes)));
-        if found || process.ended().is_some() {
+        // Before it is looked at what came: the last bytes come before the end.
+        let ended = process.ended().is_some();
+        let found = until.is_some_and(|until| process.waiting_fits(&mut looked, |bytes| until.is_match(bytes)));
+        if found || ended {
             return found;
         }
         if tokio::time::timeout_at(deadline, change).await.is_err() {

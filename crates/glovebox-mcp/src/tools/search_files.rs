@@ -7,7 +7,10 @@ use glovebox_engine::{EntryKind, Files, FollowLinks};
 use regex::bytes::{Regex, RegexBuilder};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tokio::{task::JoinSet, time::Instant};
+use tokio::{
+    task::{JoinSet, spawn_blocking},
+    time::Instant,
+};
 
 use super::{Effect, ToolCall, files::here};
 use crate::{
@@ -99,8 +102,10 @@ impl SearchFiles {
                 let Some((at, path)) = waiting.next() else { break };
                 let (files, regex) = (files.clone(), regex.clone());
                 reading.spawn(async move {
-                    let content = read_whole(&files, &path, LARGEST).await;
-                    content.map(|content| (at, matches(&content, &regex, context, limit), path))
+                    let content = read_whole(&files, &path, LARGEST).await?;
+                    // A pattern that takes long does not keep other calls waiting.
+                    let matching = spawn_blocking(move || matches(&content, &regex, context, limit)).await;
+                    Ok::<_, Error>((at, matching.unwrap_or_default(), path))
                 });
             }
             let next = match tokio::time::timeout_at(deadline, reading.join_next()).await {
