@@ -34,7 +34,10 @@ pub(crate) fn execute(
     let runtime = ManuallyDrop::new(runtime()?);
     runtime.block_on(async {
         let mut signals = EndSignals::listen()?;
-        glovebox_mcp::serve(engine, settings, async { drop(signals.next().await) }).await
+        glovebox_mcp::serve(engine, settings, async {
+            signals.next().await;
+        })
+        .await
     })?;
     Ok(0)
 }

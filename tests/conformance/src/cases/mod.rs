@@ -38,6 +38,7 @@ mod run_changes;
 mod run_groups;
 mod runs;
 mod secrets;
+mod session_ends;
 mod sessions;
 mod states;
 mod storage;
@@ -82,6 +83,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         run_groups::CASES,
         run_changes::CASES,
         secrets::CASES,
+        session_ends::CASES,
         sessions::CASES,
         network::CASES,
         library::CASES,

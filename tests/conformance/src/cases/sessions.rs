@@ -1,8 +1,8 @@
 //! Sessions: interpreters that stay, and what becomes of the runs in them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use glovebox_core::{EnvName, ErrorCode, InsidePath, Lifetime, Outcome, ResultKind, Secret, SessionName, WORKING_DIR};
+use glovebox_core::{EnvName, ErrorCode, InsidePath, Outcome, ResultKind, Secret, SessionName, WORKING_DIR};
 use glovebox_engine::{Event, NewSandbox, Run, RunRequest, Sandbox, Stdin};
 
 use super::living;
@@ -18,45 +18,35 @@ cases!["sessions":
     a_bash_session_keeps_folder_variables_and_functions,
     sessions_are_apart_from_each_other,
     output_comes_as_it_appears_and_before_what_is_shown_after_it,
-    a_run_over_its_time_is_interrupted_and_the_session_goes_on,
-    a_run_that_is_cancelled_is_interrupted_and_the_session_goes_on,
-    a_run_that_takes_no_interrupt_is_killed_and_the_next_one_says_that_state_is_lost,
-    what_runs_in_a_session_can_be_interrupted,
-    an_interpreter_that_ends_is_the_outcome_and_the_next_run_says_that_state_is_lost,
-    an_interpreter_that_memory_ended_says_so needs(cgroup_limits),
     runs_of_one_session_take_turns,
     a_run_that_waits_for_its_turn_can_be_given_up,
     whoever_waits_longer_than_its_time_is_told_that_the_session_is_busy,
-    a_session_that_is_closed_ends_with_all_that_it_started,
     a_run_in_a_session_of_another_language_is_refused,
     variables_and_folder_stay_and_secrets_are_masked,
     what_a_session_shows_comes_whole_however_large,
-    a_session_that_says_what_it_may_not_is_ended,
     others_can_follow_a_run_in_a_session,
     what_a_session_used_before_is_not_the_next_runs needs(run_groups),
-    a_session_of_a_sandbox_that_was_stopped_is_said_to_be_lost needs(living),
-    a_sandbox_with_a_session_at_rest_ends_when_it_is_not_used needs(run_groups),
     no_more_sessions_than_there_may_be,
     a_session_needs_a_sandbox_that_stays,
 ];
 
-fn name(text: &str) -> SessionName {
+pub(super) fn name(text: &str) -> SessionName {
     SessionName::parse(text).expect("the case names a session")
 }
 
-fn request(session: &str, language: &str, code: &str) -> RunRequest {
+pub(super) fn request(session: &str, language: &str, code: &str) -> RunRequest {
     RunRequest::in_session(name(session), language, code).expect("there are sessions in this language")
 }
 
-async fn start(sandbox: &Sandbox, request: RunRequest) -> Run {
+pub(super) async fn start(sandbox: &Sandbox, request: RunRequest) -> Run {
     sandbox.start(request).await.unwrap_or_else(|error| panic!("{}: {error}", error.code))
 }
 
-async fn python(sandbox: &Sandbox, code: &str) -> Finished {
+pub(super) async fn python(sandbox: &Sandbox, code: &str) -> Finished {
     finish(start(sandbox, request("main", "python", code)).await).await
 }
 
-async fn finish(run: Run) -> Finished {
+pub(super) async fn finish(run: Run) -> Finished {
     Finished(run.wait().await.unwrap_or_else(|error| panic!("{}: {error}", error.code)))
 }
 
@@ -68,14 +58,14 @@ fn shown(run: &Finished) -> Vec<&str> {
 
 /// Expects that a run says whether state was lost before it.
 #[track_caller]
-fn expect_lost(run: &Finished, lost: bool) {
+pub(super) fn expect_lost(run: &Finished, lost: bool) {
     let session = run.session.as_ref().expect("it was in a session");
     assert_eq!(session.state_lost, lost, "{:?}\n{}", run.warnings, run.story());
     let warned = run.warnings.iter().any(|warning| warning.code == "session_lost" && warning.message.contains("anew"));
     assert_eq!(warned, lost, "{:?}", run.warnings);
 }
 
-async fn destroy(sandbox: Sandbox) {
+pub(super) async fn destroy(sandbox: Sandbox) {
     sandbox.destroy().await.expect("the sandbox can be destroyed");
 }
 
@@ -212,104 +202,6 @@ async fn output_comes_as_it_appears_and_before_what_is_shown_after_it(w: World) 
     destroy(sandbox).await;
 }
 
-async fn a_run_over_its_time_is_interrupted_and_the_session_goes_on(w: World) {
-    let sandbox = w.sandbox().create().await;
-    for (session, language, before, code, after) in [
-        ("py", "python", "x = 'kept'", "while True: pass", "print(x)"),
-        ("sleeper", "python", "x = 'kept'; import subprocess", "subprocess.run(['sleep', '60'])", "print(x)"),
-        ("sh", "bash", "x=kept", "while true; do sleep 0.1; done", "echo $x"),
-    ] {
-        finish(start(&sandbox, request(session, language, before)).await).await.expect_exit(0);
-        let mut long = request(session, language, code);
-        long.spec.limits.timeout = Duration::from_millis(300);
-        let run = finish(start(&sandbox, long).await).await.expect_outcome(&Outcome::TimedOut { limit_ms: 300 });
-        assert!(run.session.as_ref().is_some_and(|session| session.alive), "{session}: {}", run.story());
-        let next = finish(start(&sandbox, request(session, language, after)).await).await;
-        expect_lost(&next, false);
-        next.expect_exit(0).expect_out("kept\n");
-    }
-    destroy(sandbox).await;
-}
-
-async fn a_run_that_is_cancelled_is_interrupted_and_the_session_goes_on(w: World) {
-    let sandbox = w.sandbox().create().await;
-    python(&sandbox, "x = 'kept'").await.expect_exit(0);
-    let mut run = start(&sandbox, request("main", "python", "print('on', flush=True)\nwhile True: pass")).await;
-    read_until(&mut run, "on\n").await;
-    run.cancel();
-    finish(run).await.expect_outcome(&Outcome::Cancelled);
-    // Also when the code has hardly begun.
-    let run = start(&sandbox, request("main", "python", "while True: pass")).await;
-    run.cancel();
-    finish(run).await.expect_outcome(&Outcome::Cancelled);
-    let next = python(&sandbox, "print(x)").await.expect_out("kept\n");
-    expect_lost(&next, false);
-    destroy(sandbox).await;
-}
-
-async fn a_run_that_takes_no_interrupt_is_killed_and_the_next_one_says_that_state_is_lost(w: World) {
-    let sandbox = w.sandbox().create().await;
-    let mut stubborn = request(
-        "main",
-        "python",
-        "x = 1\nimport signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\nwhile True: pass",
-    );
-    stubborn.spec.limits.timeout = Duration::from_millis(200);
-    stubborn.spec.limits.grace = Duration::from_millis(300);
-    let run = finish(start(&sandbox, stubborn).await).await.expect_outcome(&Outcome::TimedOut { limit_ms: 200 });
-    assert!(run.session.as_ref().is_some_and(|session| !session.alive), "{}", run.story());
-    assert!(run.warnings.iter().any(|warning| warning.code == "session_lost"), "{:?}", run.warnings);
-    let next = python(&sandbox, "print('x' in globals())").await.expect_out("False\n");
-    expect_lost(&next, true);
-    expect_lost(&python(&sandbox, "1").await, false);
-    destroy(sandbox).await;
-}
-
-async fn what_runs_in_a_session_can_be_interrupted(w: World) {
-    let sandbox = w.sandbox().create().await;
-    let code = "x = 1\nprint('on', flush=True)\nwhile True: pass";
-    let mut run = start(&sandbox, request("main", "python", code)).await;
-    read_until(&mut run, "on\n").await;
-    let listed = sandbox.sessions().await.expect("they can be listed");
-    assert_eq!(listed[0].busy, Some(run.id()));
-    sandbox.interrupt_session(&name("main")).await.expect("it can be interrupted");
-    let run = finish(run).await.expect_exit(130);
-    assert_eq!(run.exception.as_ref().map(|exception| exception.name.as_str()), Some("KeyboardInterrupt"));
-    // Where nothing runs there is nothing to interrupt, and nothing is lost.
-    sandbox.interrupt_session(&name("main")).await.expect("it can be interrupted");
-    python(&sandbox, "print(x)").await.expect_exit(0).expect_out("1\n");
-    let error = sandbox.interrupt_session(&name("none")).await.expect_err("there is no such session");
-    assert_eq!(error.code, ErrorCode::SessionNotFound);
-    destroy(sandbox).await;
-}
-
-async fn an_interpreter_that_ends_is_the_outcome_and_the_next_run_says_that_state_is_lost(w: World) {
-    let sandbox = w.sandbox().create().await;
-    for (code, outcome) in [
-        ("x = 1; print('last', flush=True); import os; os._exit(3)", Outcome::Exited { code: 3 }),
-        ("x = 1; print('last', flush=True); import os; os.kill(os.getpid(), 9)", Outcome::Signaled { signal: 9 }),
-        ("x = 1; print('last', flush=True); import os; os.abort()", Outcome::Signaled { signal: 6 }),
-    ] {
-        let run = python(&sandbox, code).await.expect_outcome(&outcome).expect_out("last\n");
-        assert!(run.session.as_ref().is_some_and(|session| !session.alive), "{}", run.story());
-        let next = python(&sandbox, "print('x' in globals())").await.expect_exit(0).expect_out("False\n");
-        expect_lost(&next, true);
-    }
-    destroy(sandbox).await;
-}
-
-async fn an_interpreter_that_memory_ended_says_so(w: World) {
-    let sandbox = w.sandbox().memory("256m").create().await;
-    python(&sandbox, "x = 1").await.expect_exit(0);
-    let run = python(&sandbox, "y = bytearray(1 << 30)").await.expect_out_of_memory(256 << 20);
-    assert!(run.session.as_ref().is_some_and(|session| !session.alive), "{}", run.story());
-    let next = python(&sandbox, "import os; os.kill(os.getpid(), 9)").await;
-    expect_lost(&next, true);
-    // What was counted before is no reason for this end.
-    next.expect_outcome(&Outcome::Signaled { signal: 9 });
-    destroy(sandbox).await;
-}
-
 async fn runs_of_one_session_take_turns(w: World) {
     let sandbox = w.sandbox().create().await;
     python(&sandbox, "n = 0").await.expect_exit(0);
@@ -363,30 +255,6 @@ async fn whoever_waits_longer_than_its_time_is_told_that_the_session_is_busy(w: 
     assert_eq!(error.code, ErrorCode::SessionBusy, "{error}");
     long.cancel();
     finish(long).await.expect_outcome(&Outcome::Cancelled);
-    destroy(sandbox).await;
-}
-
-async fn a_session_that_is_closed_ends_with_all_that_it_started(w: World) {
-    let sandbox = w.sandbox().create().await;
-    let beats = "while true; do echo >> beats; sleep 0.02; done";
-    let code = format!("import subprocess\nsubprocess.Popen(['sh', '-c', '{beats}'], start_new_session=True);");
-    python(&sandbox, &code).await.expect_exit(0);
-    let is_there = "touch beats; before=$(wc -c < beats); sleep 0.5; test $(wc -c < beats) != $before";
-    living::run(&sandbox, is_there).await.expect_exit(0);
-    sandbox.close_session(&name("main")).await.expect("it can be closed");
-    assert!(sandbox.sessions().await.expect("they can be listed").is_empty());
-    living::run(&sandbox, is_there).await.expect_exit(1);
-    // Whoever closed it knows that nothing of it is left.
-    let next = python(&sandbox, "1").await;
-    expect_lost(&next, false);
-    assert_eq!(next.session.as_ref().map(|session| session.number), Some(1));
-    let error = sandbox.close_session(&name("none")).await.expect_err("there is no such session");
-    assert_eq!(error.code, ErrorCode::SessionNotFound);
-    // One that is busy too.
-    let mut busy = start(&sandbox, request("main", "python", "print('on', flush=True)\nwhile True: pass")).await;
-    read_until(&mut busy, "on\n").await;
-    sandbox.close_session(&name("main")).await.expect("it can be closed");
-    finish(busy).await.expect_outcome(&Outcome::Cancelled);
     destroy(sandbox).await;
 }
 
@@ -447,26 +315,6 @@ async fn what_a_session_shows_comes_whole_however_large(w: World) {
     destroy(sandbox).await;
 }
 
-async fn a_session_that_says_what_it_may_not_is_ended(w: World) {
-    let sandbox = w.sandbox().create().await;
-    for what in [
-        "os.write(fd, b'hello\\n')",
-        "os.write(fd, b'x' * 1000000)",
-        "os.write(fd, b'result text/plain 0 value 99999999999\\n')",
-        "os.write(fd, b'exception 2\\n{}exception 2\\n{}')",
-        "os.close(fd)",
-    ] {
-        let code = format!(
-            "import os, stat\nfor fd in range(1024):\n    try: mode = os.fstat(fd).st_mode\n    except OSError: continue\n    if stat.S_ISSOCK(mode): {what}\nimport time\ntime.sleep(10)"
-        );
-        let run = finish(start(&sandbox, request("main", "python", &code)).await).await;
-        assert!(run.session.as_ref().is_some_and(|session| !session.alive), "{what}: {}", run.story());
-        assert!(run.warnings.iter().any(|warning| warning.message.contains("control socket")), "{:?}", run.warnings);
-        finish(start(&sandbox, request("main", "python", "print(1)")).await).await.expect_exit(0).expect_out("1\n");
-    }
-    destroy(sandbox).await;
-}
-
 async fn others_can_follow_a_run_in_a_session(w: World) {
     let sandbox = w.sandbox().create().await;
     let code = "import os, time\nprint('one', flush=True)\ndisplay(1)\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('two')\n2";
@@ -491,38 +339,6 @@ async fn what_a_session_used_before_is_not_the_next_runs(w: World) {
     let second = python(&sandbox, "1").await.expect_exit(0);
     assert!(second.usage.cpu_ms < 200.0, "{:?}", second.usage);
     drop(sandbox);
-    living::destroy(&w, id).await;
-}
-
-async fn a_session_of_a_sandbox_that_was_stopped_is_said_to_be_lost(w: World) {
-    let sandbox = living::create(&w, NewSandbox::default()).await;
-    let id = sandbox.id().to_string();
-    python(&sandbox, "x = 1").await.expect_exit(0);
-    drop(sandbox);
-    w.engine().stop(&id).await.expect("it can be stopped");
-    let sandbox = w.engine().restart(&id).await.expect("it can be started");
-    let run = python(&sandbox, "print('x' in globals())").await.expect_out("False\n");
-    expect_lost(&run, true);
-    drop(sandbox);
-    // One that is reset is as new, and nothing is missing.
-    let sandbox = w.engine().reset(&id).await.expect("it can be reset");
-    expect_lost(&python(&sandbox, "1").await, false);
-    let id = sandbox.id();
-    drop(sandbox);
-    living::destroy(&w, id).await;
-}
-
-async fn a_sandbox_with_a_session_at_rest_ends_when_it_is_not_used(w: World) {
-    let lifetime = Lifetime { idle: Some(Duration::from_secs(2)), max_age: None };
-    let sandbox = living::create(&w, NewSandbox { lifetime, ..NewSandbox::default() }).await;
-    let id = sandbox.id();
-    python(&sandbox, "x = 1").await.expect_exit(0);
-    drop(sandbox);
-    let began = Instant::now();
-    while w.engine().status(&id.to_string()).await.is_ok_and(|status| status.ended.is_none()) {
-        assert!(began.elapsed() < Duration::from_secs(20), "it is still there");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
     living::destroy(&w, id).await;
 }
 
