@@ -4,6 +4,7 @@ use std::{
     marker::PhantomData,
     path::Path,
     process::Command,
+    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -23,7 +24,10 @@ pub(crate) struct Window<'a> {
 
 impl<'a> Window<'a> {
     pub(crate) fn new(bench: &'a Bench) -> Self {
-        let socket = bench.dir.path().join("tmux").display().to_string();
+        // One that is ending still has its socket.
+        static WINDOWS: AtomicU32 = AtomicU32::new(0);
+        let name = format!("tmux-{}", WINDOWS.fetch_add(1, Ordering::Relaxed));
+        let socket = bench.dir.path().join(name).display().to_string();
         let window = Window { socket, _bench: PhantomData };
         let mut command = bench.glovebox(["--version"]);
         let variables: Vec<String> = command
@@ -147,17 +151,23 @@ fn a_shell_has_a_prompt_a_type_a_size_job_control_and_its_own_exit_code() {
     window.line("clear; tty; stty size; tput cols; echo $TERM $LANG; echo x > /dev/tty");
     let screen = window.shows("x\n");
     assert!(screen.contains("/dev/pts/0\n30 100\n100\ntmux-256color C.UTF-8\n"), "{screen}");
-    window.line("sleep 1000");
+    // A key counts for the job once that speaks.
+    let job = "clear; sh -c 'echo job-$((40+2)); exec sleep 1000'";
+    window.line(job);
+    window.shows("job-42\n");
     window.keys(&["C-z"]);
     window.shows("Stopped");
-    window.line("clear; fg");
-    window.until("fg", |screen| screen.trim_end().ends_with("sleep 1000"));
+    window.line("clear; fg; echo back-$?");
+    window.until("fg", |screen| screen.trim_end().ends_with("exec sleep 1000'"));
     window.keys(&["C-c"]);
     window.prompt("glovebox:");
-    window.line("sleep 1000");
+    window.line(job);
+    window.shows("job-42\n");
     window.keys(&["C-\\"]);
     window.shows("Quit");
-    window.line("(exit 7)");
+    window.prompt("glovebox:");
+    window.line("clear; (exit 7)");
+    window.prompt("glovebox:");
     window.keys(&["C-d"]);
     window.ended_with(7);
     window.is_clean();
@@ -285,6 +295,7 @@ sys.stdin.readline()
     assert!(coloured.contains("\u{1b}[38;2;1;2;3mA\u{4e2d}"), "{coloured:?}");
     assert_eq!(window.says("#{pane_title}"), "t\u{e4}st \u{1f600}");
     window.keys(&["Enter"]);
+    window.ended_with(0);
     window.is_clean();
     assert_eq!(window.says("#{pane_title}"), title);
 }
@@ -305,9 +316,9 @@ fn nothing_that_a_program_prints_is_typed_into_the_shell_or_put_into_the_clipboa
     ];
     for attack in attacks {
         let window = Window::new(&bench);
-        window.line(&format!(
-            "clear; glovebox run -t -- sh -c \"for i in 1 2 3 4 5 6 7 8 9; do printf '{attack}'; done\""
-        ));
+        bench.write("attack.sh", format!("for i in 1 2 3 4 5 6 7 8 9; do printf '{attack}'; done\n"));
+        window.line("clear; glovebox run -t attack.sh; echo ended-$((40+2))");
+        window.shows("ended-42");
         window.is_clean();
         assert_eq!(window.tmux(&["list-buffers"]), "");
         assert!(!bench.work().join("pwned").exists());
@@ -317,14 +328,16 @@ fn nothing_that_a_program_prints_is_typed_into_the_shell_or_put_into_the_clipboa
 #[test]
 fn a_terminal_is_put_back_whatever_ends_the_run() {
     let bench = Bench::new();
-    let leave_all_on = r"printf '\033[?1049h\033[?1003h\033[?1006h\033[?2004h\033[?1h\033[?25l\033[4hup'; sleep 1000";
+    let leave_all_on = r"printf '\033[?1049h\033[?1003h\033[?1006h\033[?2004h\033[?1h\033[?25l\033[4h\033[Hup'; sleep 1000";
     for (flags, signal) in [("--timeout 1s --grace 10ms", None), ("", Some("TERM")), ("", Some("INT"))] {
         let window = Window::new(&bench);
-        window.line(&format!("glovebox run -t {flags} -- sh -c \"{leave_all_on}\" 2> /dev/null"));
-        window.shows("up");
+        bench.write("leave.sh", leave_all_on);
+        window.line(&format!("glovebox run -t {flags} leave.sh 2> /dev/null; echo ended-$((40+2))"));
+        window.until("up", |screen| screen.starts_with("up"));
         if let Some(signal) = signal {
             run(&format!("pkill -{signal} -P {} glovebox", window.says("#{pane_pid}")));
         }
+        window.shows("ended-42");
         window.is_clean();
     }
 }
