@@ -25,6 +25,7 @@ mod slips;
 mod storage;
 mod terminal;
 mod tmux;
+mod tmux_again;
 mod top;
 mod trust;
 mod views;
