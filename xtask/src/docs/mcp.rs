@@ -22,7 +22,8 @@ pub(super) fn tools(glovebox: &Path) -> Result<Page> {
     );
     let listed = ask(glovebox)?;
     let tools = listed["tools"].as_array().context("no tools were listed")?;
-    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    // A bar would end the cell of a table.
+    let word = |value: &Value| value.as_str().unwrap_or_default().replace('|', "\\|");
     for tool in tools {
         let yes = |yes: bool| if yes { "yes" } else { "" };
         let reads = yes(tool["annotations"]["readOnlyHint"] == true);

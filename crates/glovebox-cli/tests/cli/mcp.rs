@@ -1,10 +1,11 @@
 //! `glovebox mcp`, by a client that writes the protocol by hand: what a well-behaved one never sends, and how it ends.
 
+mod client;
+
 use std::{
     io::{BufRead, BufReader, Write},
     os::{fd::OwnedFd, unix::net::UnixStream},
-    process::{Child, ChildStdin, ChildStdout, Stdio},
-    sync::mpsc,
+    process::{Child, Stdio},
     time::{Duration, Instant},
 };
 
@@ -12,114 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{Bench, folders_with, is_running};
-
-/// A client that knows nothing but lines of JSON.
-struct Client {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    stdout: BufReader<ChildStdout>,
-    last: u64,
-}
-
-impl Client {
-    /// Starts the server and shakes hands.
-    fn start(bench: &Bench, args: &[&str]) -> Client {
-        let mut client = Client::without_handshake(bench, args);
-        let hello = json!({
-            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" }
-        });
-        let answer = client.ask("initialize", hello);
-        assert_eq!(answer["result"]["protocolVersion"], "2025-06-18");
-        client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-        client
-    }
-
-    fn without_handshake(bench: &Bench, args: &[&str]) -> Client {
-        let mut command = bench.glovebox([&["mcp"], args].concat());
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
-        let (stdin, stdout) = (child.stdin.take(), BufReader::new(child.stdout.take().expect("a pipe")));
-        Client { child, stdin, stdout, last: 0 }
-    }
-
-    fn send(&mut self, message: &Value) {
-        self.send_line(&message.to_string());
-    }
-
-    fn send_line(&mut self, line: &str) {
-        let stdin = self.stdin.as_mut().expect("still connected");
-        stdin.write_all(format!("{line}\n").as_bytes()).expect("the server reads");
-    }
-
-    fn request(&mut self, method: &str, params: Value) -> u64 {
-        self.last += 1;
-        let id = self.last;
-        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
-        id
-    }
-
-    fn next(&mut self) -> Value {
-        let mut line = String::new();
-        assert!(self.stdout.read_line(&mut line).expect("the server writes") > 0, "the server closed its output");
-        serde_json::from_str(&line).expect("every line of standard output is a message")
-    }
-
-    /// Sends a request and waits for its answer.
-    fn ask(&mut self, method: &str, params: Value) -> Value {
-        let id = self.request(method, params);
-        loop {
-            let message = self.next();
-            if message["id"] == id {
-                return message;
-            }
-        }
-    }
-
-    fn begin(&mut self, tool: &str, arguments: Value) -> u64 {
-        self.request("tools/call", json!({ "name": tool, "arguments": arguments }))
-    }
-
-    /// Calls a tool that must not be a fault of the protocol.
-    fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        let answer = self.ask("tools/call", json!({ "name": tool, "arguments": arguments }));
-        assert!(answer["error"].is_null(), "{answer}");
-        answer["result"].clone()
-    }
-
-    /// Calls a tool that must succeed, and returns its text.
-    fn text(&mut self, tool: &str, arguments: Value) -> String {
-        let result = self.call(tool, arguments);
-        assert_eq!(result["isError"], false, "{result}");
-        result["content"][0]["text"].as_str().expect("text").to_owned()
-    }
-
-    /// Calls a tool that must fail, and returns what it says.
-    fn failure(&mut self, tool: &str, arguments: Value) -> String {
-        let result = self.call(tool, arguments);
-        assert_eq!(result["isError"], true, "{result}");
-        result["content"][0]["text"].as_str().expect("text").to_owned()
-    }
-
-    fn sandbox(&mut self) -> String {
-        let usage = self.call("usage", json!({}));
-        usage["structuredContent"]["sandbox"].as_str().expect("an id").to_owned()
-    }
-
-    /// Closes the connection and waits for the end.
-    fn close(mut self) -> i32 {
-        drop(self.stdin.take());
-        self.wait()
-    }
-
-    fn wait(mut self) -> i32 {
-        let (sender, receiver) = mpsc::channel();
-        let pid = Pid::from_child(&self.child);
-        std::thread::spawn(move || sender.send(self.child.wait().expect("it ends").code().unwrap_or(-1)));
-        receiver.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| {
-            let _ = kill_process(pid, Signal::KILL);
-            panic!("the server did not end")
-        })
-    }
-}
+use client::Client;
 
 /// Waits until nothing of a sandbox is left: no process with a word, no group, no folder.
 #[track_caller]
@@ -428,6 +322,33 @@ fn a_process_that_writes_without_end_is_read_in_bounded_parts() {
     assert!(peak < 150_000, "{peak} kB");
     assert_eq!(client.close(), 0);
     assert!(!is_running("71010"));
+}
+
+#[test]
+fn names_and_output_that_programs_choose_steer_no_terminal() {
+    let bench = Bench::new();
+    let mut client = Client::start(&bench, &[]);
+    let make =
+        r#"printf x > $'a\e[2J\nb'; printf x > $'\xff'; ln -s $'\e]0;t\a' link; printf '\e]0;title\a\e[31mred\e[0m\n'"#;
+    let mut said = client.call("run_command", json!({ "command": make })).to_string();
+    assert!(said.contains(r#""stdout":"red\n""#), "{said}");
+    for (tool, arguments) in [
+        ("list_files", json!({})),
+        ("search_files", json!({ "pattern": "x" })),
+        ("list_changes", json!({ "diff": true })),
+        ("read_file", json!({ "path": "a\u{1b}[2J\nb" })),
+        ("read_file", json!({ "path": "\u{1b}[2J" })),
+    ] {
+        said += &client.call(tool, arguments).to_string();
+    }
+    let listed = client.ask("resources/list", json!({}));
+    said += &listed.to_string();
+    assert!(!said.contains("\\u001b") && !said.contains("\\u0007"), "{said}");
+    let uri = "workspace:///agent_workspace/%FF";
+    assert!(listed.to_string().contains(uri), "{listed}");
+    let read = client.ask("resources/read", json!({ "uri": uri }));
+    assert_eq!(read["result"]["contents"][0]["text"], "x", "{read}");
+    assert_eq!(client.close(), 0);
 }
 
 #[test]

@@ -15,7 +15,7 @@ mod what;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use glovebox_core::{Error, ErrorCode, Result};
+use glovebox_core::{Error, ErrorCode, Network, Result};
 use rmcp::{
     handler::server::common::schema_for_input,
     model::{JsonObject, Tool, ToolAnnotations},
@@ -99,6 +99,10 @@ impl Entry {
         let mut tool = (self.describe)();
         if let (Some(note), Some(about)) = ((self.note)(settings), &tool.description) {
             tool.description = Some(format!("{about} {note}").into());
+        }
+        // What is run reaches whatever the sandbox reaches.
+        if let Some(hints) = tool.annotations.as_mut().filter(|hints| hints.destructive_hint == Some(true)) {
+            hints.open_world_hint = Some(settings.spec.network == Network::Full);
         }
         tool
     }

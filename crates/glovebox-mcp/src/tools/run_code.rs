@@ -29,7 +29,8 @@ pub(crate) struct RunCode {
     /// The language of the code: python, javascript or bash.
     #[serde(default = "python")]
     language: String,
-    /// The session to run it in; another name is another interpreter, apart from the others.
+    /// The session to run it in: each name is an interpreter of its own. By default main for Python, and one for each other
+    /// language.
     #[serde(default)]
     session: Option<String>,
     /// Ends the code after this many seconds.
