@@ -100,9 +100,7 @@ fn a_flag_that_belongs_elsewhere_is_told_where() {
 fn what_a_later_version_brings_to_living_sandboxes_is_said_plainly() {
     let bench = Bench::new();
     for (words, what) in [
-        (&["exec", "--session", "x", "box", "-l", "python", "-c", "1"][..], "--session"),
-        (&["exec", "box", "-l", "python", "-c", "1", "--session=x"], "--session"),
-        (&["reset", "box", "--to", "x"], "--to"),
+        (&["reset", "box", "--to", "x"][..], "--to"),
         (&["runs", "diff", "a", "b"], "glovebox runs diff"),
         (&["runs", "prune"], "glovebox runs prune"),
     ] {
