@@ -10,7 +10,7 @@
   "use strict";
   const fs = require("fs"), vm = require("vm"), util = require("util"), path = require("path");
   const { Session } = require("inspector"), { Socket } = require("net"), Module = require("module"), { createRequire, builtinModules } = Module;
-  const { pathToFileURL } = require("url");
+  const { pathToFileURL } = require("url"), { promiseHooks } = require("v8");
   const { process, Buffer, console } = user;
   const { readSync, writeSync, openSync, closeSync, fstatSync } = fs;
   const { from: bytesFrom, concat, isBuffer } = Buffer;
@@ -190,9 +190,11 @@
   const sources = new Map();
   const EXIT = Symbol("process.exit"); // Thrown to leave the code that called it.
   const inspector = new Session();
+  const abandoned = []; // What `keepPromise` kept of runs that ended before their code did.
   const end = (of, code) => {
     if (run !== of || !of) return; // The late end of one that was interrupted.
     if (run.error) say(`exception ${run.error.length}`, run.error);
+    if (!run.answered) abandoned.push(run.kept);
     run = null;
     process.exitCode = undefined;
     inspector.post("Runtime.releaseObjectGroup", { objectGroup: "run" });
@@ -239,12 +241,23 @@
     });
     return taken;
   };
+
+  /** Keeps the promise of the code itself, one of the first that it makes. The inspector ends node when the collector of
+   * garbage finds it still waiting. */
+  const keepPromise = (of) => {
+    of.stopKeeping = promiseHooks.onInit((promise) => {
+      if (of.kept.push(promise) >= 8) of.stopKeeping();
+    });
+  };
   const evaluate = (of, code) => {
+    keepPromise(of);
     const expression = `${code}\n//# sourceURL=${of.name}`;
     inspector.post("Runtime.evaluate", { expression, replMode: true, objectGroup: "run" }, (refused, answer) => {
+      of.answered = true;
       if (run !== of) return;
       try {
         const { result, exceptionDetails } = own(answer);
+        if (refused && /terminated/.test(refused.message)) return interrupted(of);
         if (refused) return fail(of, new user.Error(refused.message));
         if (exceptionDetails) return fail(of, real(own(exceptionDetails).exception), exceptionDetails);
         const value = real(result);
@@ -255,11 +268,12 @@
         fail(of, error);
       }
     });
+    of.stopKeeping();
     // What follows an `await` that has nothing to wait for runs here, where it can be stopped.
     process._tickCallback?.();
   };
   const start = ({ code, env, cwd }) => {
-    const of = (run = { name: `<run-${++runs}>`, values: 0, results: 0, bytes: 0, exit: undefined, error: null });
+    const of = (run = { name: `<run-${++runs}>`, values: 0, results: 0, bytes: 0, kept: [] });
     sources.set(of.name, code);
     if (sources.size > 1000) sources.delete(sources.keys().next().value);
     try {
@@ -275,6 +289,7 @@
       hide(OURS, importFrom);
       goScript.runInThisContext({ breakOnSigint: true });
     } catch (error) {
+      of.stopKeeping?.(); // No `finally` runs in what is interrupted.
       if (error?.code !== "ERR_SCRIPT_EXECUTION_INTERRUPTED") throw error; // Node's own books need to know of it.
       interrupted(of);
     }

@@ -154,6 +154,18 @@ fn an_interrupt_stops_the_run_and_nothing_else() {
 }
 
 #[test]
+fn what_waits_for_ever_is_not_taken_for_garbage() {
+    let mut node = node();
+    let code = "require('v8').setFlagsFromString('--expose-gc'); const collect = require('vm').runInNewContext('gc')";
+    node.run(code).expect("", 0);
+    let waits = "setTimeout(() => { collect(); console.log('go') }, 20); await new Promise(() => {})";
+    node.interrupt(waits, "go\n").expect("go\n", 130);
+    node.run("collect(); await null; collect(); 5").expect("", 0).expect_shown(&["5"]);
+    node.run("setTimeout(() => { collect(); process.exit(6) }, 1); await new Promise(() => {})").expect("", 6);
+    node.run("collect(); 7").expect_shown(&["7"]);
+}
+
+#[test]
 fn modules_are_found_from_the_working_directory() {
     let folder = tempfile::tempdir().expect("a folder");
     let write = |name: &str, text: &str| {
