@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use glovebox_core::Result;
-use glovebox_engine::{Run, Screen};
+use glovebox_engine::{Run, Screen, TerminalSize};
 use glovebox_terminal::Filter;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use super::{
     RawMode,
     keyboard::{Keyboard, Reading},
-    size,
+    output_size, size,
 };
 use crate::signals;
 
@@ -74,6 +74,11 @@ impl Seat {
         Seat { reading: None, filter, resizing: None, raw_mode: None }
     }
 
+    /// Whether there is a screen to paint on.
+    pub(crate) fn has_screen(&self) -> bool {
+        self.filter.is_some()
+    }
+
     /// What may be shown of the run's output.
     pub(crate) fn show(&mut self, bytes: Bytes) -> Bytes {
         let Some(filter) = &mut self.filter else { return bytes };
@@ -94,17 +99,25 @@ impl Seat {
     /// What shows the screen that a run has drawn before. Where some of it was gone, the program is made to draw it again: it sees
     /// its terminal become a row lower, and as high as it was.
     pub(crate) fn paint(&mut self, run: &Run, screen: &mut Screen, missed: bool) -> Bytes {
-        let Ok(size) = size() else { return Bytes::new() };
-        if missed && size.rows > 2 {
+        let size = shown_size();
+        if missed && size.rows > 2 && self.reading.is_some() {
             let handle = run.terminal();
             tokio::spawn(async move {
-                handle.resize(glovebox_engine::TerminalSize { rows: size.rows - 1, ..size });
+                handle.resize(TerminalSize { rows: size.rows - 1, ..size });
                 tokio::time::sleep(NUDGE).await;
                 handle.resize(size);
             });
         }
         self.show(screen.paint(size.rows, size.columns).into())
     }
+}
+
+/// The size of what is painted on, for one who looks on without a keyboard too.
+fn shown_size() -> TerminalSize {
+    size().unwrap_or_else(|_| {
+        let (columns, rows) = output_size();
+        TerminalSize { rows, columns }
+    })
 }
 
 impl Drop for Seat {

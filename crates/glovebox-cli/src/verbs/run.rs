@@ -332,7 +332,7 @@ async fn forward(
     stderr_tail: &mut Vec<u8>,
     json: bool,
 ) -> Result<()> {
-    if let Some(seat) = seat.as_mut().filter(|_| !json)
+    if let Some(seat) = seat.as_mut().filter(|seat| !json && seat.has_screen())
         && let Some((mut screen, missed)) = run.screen().await
     {
         output.write(Chunk::Stdout(seat.paint(run, &mut screen, missed))).await?;

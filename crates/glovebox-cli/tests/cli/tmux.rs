@@ -43,6 +43,8 @@ impl<'a> Window<'a> {
         );
         let folder = bench.work().display().to_string();
         window.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "30", "-c", &folder, &shell]);
+        // A terminal that obeys: what programs print may set its clipboard.
+        window.tmux(&["set-option", "-s", "set-clipboard", "on"]);
         window.shows("host$");
         window
     }
@@ -314,6 +316,11 @@ fn nothing_that_a_program_prints_is_typed_into_the_shell_or_put_into_the_clipboa
         // All that can be left on.
         r"\033[?1049h\033[?1003h\033[?1006h\033[?2004h\033[?1h\033=\033[?25l\033[4h\033[5;9r\033(0\033[>1u\033[31m\033]0;x",
     ];
+    // The terminal does obey: without a filter the clipboard is the program's, and the shell gets an answer.
+    let window = Window::new(&bench);
+    window.line(r"clear; printf '\033]52;c;dGFrZW4=\007\033[c'");
+    window.shows("host$ 1;2c");
+    assert!(window.tmux(&["list-buffers"]).contains("taken"));
     for attack in attacks {
         let window = Window::new(&bench);
         bench.write("attack.sh", format!("for i in 1 2 3 4 5 6 7 8 9; do printf '{attack}'; done\n"));
@@ -323,6 +330,24 @@ fn nothing_that_a_program_prints_is_typed_into_the_shell_or_put_into_the_clipboa
         assert_eq!(window.tmux(&["list-buffers"]), "");
         assert!(!bench.work().join("pwned").exists());
     }
+}
+
+#[test]
+fn one_who_only_looks_at_a_terminal_is_safe_too() {
+    let bench = Bench::new();
+    let living = Living::new(&bench, &[]);
+    let line =
+        r"printf '\033]52;c;dGFrZW4=\007\033[c\033[?1003hseen'; read x; printf '\033]52;c;dGFrZW4=\007\033[21tlast\n'";
+    let called = bench.call(["exec", "-t", "--detach", &living.id, "--", "sh", "-c", line]);
+    assert_eq!(called.code, 0, "{called:?}");
+    let window = Window::new(&bench);
+    let run = called.text().trim();
+    window.line(&format!("clear; glovebox attach {run} < /dev/null; echo ended-$((40+2))"));
+    window.shows("seen");
+    assert_eq!(bench.call_with_input(["attach", run], b"\n").code, 0);
+    window.shows("ended-42");
+    window.is_clean();
+    assert_eq!(window.tmux(&["list-buffers"]), "");
 }
 
 #[test]
