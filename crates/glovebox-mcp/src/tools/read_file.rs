@@ -29,6 +29,8 @@ const MOST_BINARY: u64 = 256 << 10;
 const BEGINNING: u64 = 8192;
 /// So far into a file lines are counted.
 const FURTHEST: u64 = 256 << 20;
+/// The lines of a larger file are not counted when all that was asked for has come.
+const COUNTED: u64 = 8 << 20;
 
 /// A file to read.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -87,69 +89,100 @@ impl ToolCall for ReadFile {
                 .with_mime_type(mime.unwrap_or_else(|| "application/octet-stream".to_owned()));
             return Ok(Answer::text(about).and(ContentBlock::resource(blob)));
         }
-        let window = read_lines(&files, &path, self.offset.max(1), self.limit.max(1)).await?;
-        Ok(window.answer(&path, self.offset.max(1)))
+        let (window, total) = read_lines(&files, &path, self.offset.max(1), self.limit.max(1)).await?;
+        Ok(window.answer(&path, total))
     }
 }
 
-/// Some lines of a file.
+/// Some lines of a file, as they are found in what comes of it.
 struct Window {
+    offset: u64,
+    limit: u64,
     text: Vec<u8>,
     /// How many lines these are.
     lines: u64,
     /// Whether there is more behind them.
     more: bool,
-    /// Lines of the whole file, if they were counted to the end.
-    total: Option<u64>,
+    /// Whether the last of them is not whole.
+    cut: bool,
+    /// The line that comes next, and whether a part of it has come.
+    line: u64,
+    inside_line: bool,
 }
 
 impl Window {
-    fn answer(self, path: &FilePath, offset: u64) -> Answer {
-        let total = self.total.map_or("many".to_owned(), |total| total.to_string());
-        let name = shown(path);
-        let Window { text, lines, more, .. } = self;
-        if lines == 0 {
-            return Answer::text(match offset {
+    fn new(offset: u64, limit: u64) -> Self {
+        let (text, line) = (Vec::new(), 1);
+        Window { offset, limit, text, lines: 0, more: false, cut: false, line, inside_line: false }
+    }
+
+    fn push(&mut self, chunk: &[u8]) {
+        for part in chunk.split_inclusive(|byte| *byte == b'\n') {
+            self.add(part);
+            self.inside_line = !part.ends_with(b"\n");
+            self.line += u64::from(!self.inside_line);
+        }
+    }
+
+    /// Adds a line, or a part of one.
+    fn add(&mut self, part: &[u8]) {
+        if self.line < self.offset || self.more {
+            return;
+        }
+        let room = MOST_TEXT - self.text.len();
+        if self.line - self.offset >= self.limit || part.len() > room && !self.inside_line && self.lines > 0 {
+            self.more = true;
+            return;
+        }
+        self.lines += u64::from(!self.inside_line);
+        // A line that is longer than all that one call gives.
+        self.cut = part.len() > room;
+        self.more = self.cut;
+        let most = part.len().min(room);
+        let end = (0..=most).rev().find(|at| part.get(*at).is_none_or(|byte| byte & 0xc0 != 0x80)).unwrap_or(most);
+        self.text.extend_from_slice(&part[..end]);
+    }
+
+    /// Lines of all that came.
+    fn total(&self) -> u64 {
+        self.line - 1 + u64::from(self.inside_line)
+    }
+
+    fn answer(self, path: &FilePath, total: Option<u64>) -> Answer {
+        let total = total.map_or("many".to_owned(), |total| total.to_string());
+        let (name, first) = (shown(path), self.offset);
+        if self.lines == 0 {
+            return Answer::text(match first {
                 1 => format!("[{name} is empty]"),
-                _ => format!("[{name} has {total} lines, so line {offset} is behind its end]"),
+                _ => format!("[{name} has {total} lines, so line {first} is behind its end]"),
             });
         }
-        let answer = Answer::text(String::from_utf8_lossy(&text).into_owned());
-        if more || offset > 1 {
-            let last = offset + lines - 1;
-            let next = if more { format!("; offset {} goes on", last + 1) } else { String::new() };
-            return answer.and(ContentBlock::text(format!("[lines {offset} to {last} of {total} of {name}{next}]")));
+        let answer = Answer::text(String::from_utf8_lossy(&self.text).into_owned());
+        if !self.more && first == 1 {
+            return answer;
         }
-        answer
+        let last = first + self.lines - 1;
+        let next = match (self.more, self.cut) {
+            (false, _) => String::new(),
+            (true, false) => format!("; offset {} goes on", last + 1),
+            (true, true) => format!("; line {last} is long and was cut, a command can show the rest of it"),
+        };
+        answer.and(ContentBlock::text(format!("[lines {first} to {last} of {total} of {name}{next}]")))
     }
 }
 
-/// Reads lines without keeping the others.
-async fn read_lines(files: &Files, path: &FilePath, offset: u64, limit: u64) -> Result<Window> {
+/// Reads lines without keeping the others. Says how many the file has, if it was read to its end.
+async fn read_lines(files: &Files, path: &FilePath, offset: u64, limit: u64) -> Result<(Window, Option<u64>)> {
     let mut stream = files.read(path, Range { offset: 0, length: Some(FURTHEST) }).await?;
-    let mut window = Window { text: Vec::new(), lines: 0, more: false, total: None };
-    let (mut line, mut inside_line) = (1_u64, false);
+    let (mut window, bytes) = (Window::new(offset, limit), stream.entry().bytes);
     while let Some(chunk) = stream.next().await? {
-        for part in chunk.split_inclusive(|byte| *byte == b'\n') {
-            let wanted = line >= offset && line - offset < limit;
-            if wanted && window.text.len() + part.len() <= MOST_TEXT {
-                if !inside_line || window.lines == 0 {
-                    window.lines += 1;
-                }
-                window.text.extend_from_slice(part);
-            } else if line >= offset {
-                window.more = true;
-            }
-            inside_line = !part.ends_with(b"\n");
-            line += u64::from(!inside_line);
-        }
-        if window.more && stream.entry().bytes > (8 << 20) {
-            // To count the rest of a large file would take long, and helps nobody.
-            return Ok(window);
+        window.push(&chunk);
+        if window.more && bytes > COUNTED {
+            return Ok((window, None));
         }
     }
-    window.total = Some(line - 1 + u64::from(inside_line));
-    Ok(window)
+    let total = (bytes <= FURTHEST).then(|| window.total());
+    Ok((window, total))
 }
 
 async fn read_range(files: &Files, path: &FilePath, range: Range) -> Result<Vec<u8>> {
@@ -186,4 +219,37 @@ fn too_large(path: &FilePath, bytes: u64, most: u64) -> Answer {
     let link =
         Resource::new(workspace_uri(below_workspace(path)), shown(path)).with_size(bytes).with_mime_type(mime_of(path));
     Answer::text(about).and(ContentBlock::resource_link(link))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A window of a text that comes in pieces of this size.
+    fn window(text: &str, piece: usize, offset: u64, limit: u64) -> Window {
+        let mut window = Window::new(offset, limit);
+        text.as_bytes().chunks(piece).for_each(|chunk| window.push(chunk));
+        window
+    }
+
+    #[test]
+    fn lines_are_the_same_however_a_file_comes() {
+        for piece in [1, 3, 7, 1000] {
+            let found = window("one\ntwo\nthree\nfour", piece, 2, 2);
+            assert_eq!((&found.text[..], found.lines, found.more, found.total()), (&b"two\nthree\n"[..], 2, true, 4));
+            let found = window("one\ntwo\n", piece, 1, 10);
+            assert_eq!((&found.text[..], found.lines, found.more, found.total()), (&b"one\ntwo\n"[..], 2, false, 2));
+            assert_eq!(window("one\n", piece, 5, 10).lines, 0);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out_from_there_on_and_said() {
+        let (short, long) = ("x\n".repeat(10), format!("{}\n", "ü".repeat(MOST_TEXT)));
+        let found = window(&format!("{short}{long}{short}"), 4096, 1, 2000);
+        assert!(found.cut && found.more && found.lines == 11 && found.total() == 21);
+        assert!(found.text.len() <= MOST_TEXT && str::from_utf8(&found.text).is_ok());
+        let whole = window(&format!("{}{short}", "y".repeat(1023) + "\n").repeat(200), 1 << 20, 1, 5000);
+        assert!(!whole.cut && whole.more && whole.text.ends_with(b"\n"));
+    }
 }
