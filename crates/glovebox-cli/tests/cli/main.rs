@@ -12,6 +12,7 @@ mod flags;
 mod help;
 mod hosts;
 mod languages;
+mod left_terminals;
 mod living;
 mod mcp;
 mod prove;
