@@ -26,7 +26,6 @@ mod slips;
 mod storage;
 mod terminal;
 mod tmux;
-mod tmux_again;
 mod top;
 mod trust;
 mod views;
