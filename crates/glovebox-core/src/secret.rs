@@ -25,9 +25,34 @@ impl Secret {
     /// Replaces every occurrence of the secrets in `bytes` by `[redacted]`. Longer secrets go first, so that one
     /// that holds another is masked whole.
     pub fn mask_all<'a>(secrets: impl IntoIterator<Item = &'a Secret>, bytes: Vec<u8>) -> Vec<u8> {
-        let mut needles: Vec<&[u8]> = secrets.into_iter().map(|s| s.0.as_bytes()).filter(|s| !s.is_empty()).collect();
+        let mut needles: Vec<Zeroizing<String>> = secrets.into_iter().flat_map(Secret::forms).collect();
         needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
-        needles.into_iter().fold(bytes, replace)
+        needles.iter().fold(bytes, |bytes, needle| replace(bytes, needle.as_bytes()))
+    }
+
+    /// The value, and how it stands in quotes: as languages print a text, and in JSON.
+    fn forms(&self) -> Vec<Zeroizing<String>> {
+        let escaped = |quotes: &[char]| {
+            let mut text = Zeroizing::new(String::with_capacity(2 * self.0.len()));
+            for c in self.0.chars() {
+                match c {
+                    '\n' => text.push_str("\\n"),
+                    '\r' => text.push_str("\\r"),
+                    '\t' => text.push_str("\\t"),
+                    '\\' => text.push_str("\\\\"),
+                    c if quotes.contains(&c) => text.extend(['\\', c]),
+                    c => text.push(c),
+                }
+            }
+            text
+        };
+        let mut forms = vec![self.0.clone()];
+        if self.0.contains(['\n', '\r', '\t', '\\', '"', '\'']) {
+            forms.extend([escaped(&[]), escaped(&['"']), escaped(&['\''])]);
+        }
+        forms.dedup();
+        forms.retain(|form| !form.is_empty());
+        forms
     }
 
     /// Whether `bytes` hold this secret.
@@ -111,6 +136,14 @@ mod tests {
         let secrets = [Secret::new("abc"), Secret::new("abcdef"), Secret::new("")];
         let masked = Secret::mask_all(&secrets, b"x abcdef abc y aab".to_vec());
         assert_eq!(masked, b"x [redacted] [redacted] y aab");
+    }
+
+    #[test]
+    fn a_secret_is_masked_as_languages_print_it_too() {
+        let secrets = [Secret::new("a\n\"b\"'\\c")];
+        for printed in ["a\n\"b\"'\\c", r#"a\n\"b\"'\\c"#, r#"a\n"b"\'\\c"#, r#"a\n"b"'\\c"#] {
+            assert_eq!(Secret::mask_all(&secrets, printed.as_bytes().to_vec()), b"[redacted]", "{printed}");
+        }
     }
 
     #[test]

@@ -18,8 +18,8 @@ use crate::{
     living, result, sessions,
 };
 
-/// Arguments and environment together; the guest's zygote takes twice as much.
-const LONGEST_START: usize = 512 * 1024;
+/// Arguments and environment together: what the kernel carries in one message between guest and zygote, and a little less.
+const LONGEST_START: usize = 192 * 1024;
 
 /// How much later than the host the guest of a living sandbox ends a run whose time is over.
 const HEAD_START: Duration = Duration::from_secs(1);
@@ -82,7 +82,7 @@ async fn try_begin(
         session: None,
     };
     if start.encoded_len() - start.note.len() > LONGEST_START {
-        return Err(Error::new(ErrorCode::InvalidValue, "arguments and environment are longer than 512 KiB together")
+        return Err(Error::new(ErrorCode::InvalidValue, "arguments and environment are longer than 192 KiB together")
             .hint("pass large input as a file or on standard input"));
     }
     let asked_at = Timestamp::now();

@@ -27,6 +27,7 @@ use crate::{
     place::Place,
 };
 use drivers::Driver;
+use notes::Note;
 pub(crate) use notes::Notes;
 pub(crate) use shown::Shown;
 
@@ -95,7 +96,7 @@ impl Beginning {
             let message = format!("the code is longer than {} KiB", bound::SESSION_INPUT / 1024);
             return Err(Error::new(ErrorCode::InvalidValue, message).hint("put it into a file inside, and import it"));
         }
-        let known = place.sessions.key(name);
+        let known = place.sessions.of(name).and_then(|note| note.key);
         let key = known.unwrap_or_else(RunId::new);
         // Of a session that is not there it is what all the sandbox has used, which is what counts where runs have no groups.
         let before = place.backend.evidence(place.id, Some(key)).await?;
@@ -126,7 +127,7 @@ impl Beginning {
         let key = told.key.parse().unwrap_or_else(|_| RunId::new());
         let lost = told.new && (self.known.is_some() || told.before.is_some());
         if told.new {
-            place.sessions.note(name, key);
+            place.sessions.note(name, Note { key: Some(key), language: self.run.language.clone() });
         }
         // A guest that gives another key than the one that is known mixes up only its own sessions.
         let same = self.known == Some(key) && !told.new;
@@ -273,6 +274,24 @@ impl Sandbox {
     pub async fn close_session(&self, name: &SessionName) -> Result<()> {
         self.place.sessions.forget(name);
         self.tell_session(path::END_SESSION, name).await
+    }
+
+    /// Has a session begin anew with its next run: ends its interpreter, and all that it started.
+    pub async fn restart_session(&self, name: &SessionName) -> Result<()> {
+        let language = self.session_language(name).await?.ok_or_else(|| not_found(self.place.id, name))?;
+        match self.close_session(name).await {
+            Err(error) if error.code != ErrorCode::SessionNotFound => return Err(error),
+            _ => {}
+        }
+        self.place.sessions.note(name, Note { key: None, language });
+        Ok(())
+    }
+
+    /// The language of a session, be its interpreter there or not.
+    pub async fn session_language(&self, name: &SessionName) -> Result<Option<String>> {
+        let there = self.sessions().await?.into_iter().find(|session| session.name == name.as_str());
+        let noted = || self.place.sessions.of(name).map(|note| note.language);
+        Ok(there.map(|session| session.language).or_else(noted))
     }
 
     async fn tell_session(&self, path: &str, name: &SessionName) -> Result<()> {

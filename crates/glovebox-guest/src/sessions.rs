@@ -22,7 +22,10 @@ use glovebox_proto::{
     session::{Replies, SessionInfo, SessionName},
 };
 use h2::{RecvStream, SendStream};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::{
+    net::RecvFlags,
+    process::{Pid, Signal, kill_process_group},
+};
 use tokio::{
     net::{UnixStream, unix::pipe::Receiver},
     sync::{Mutex, Notify, oneshot},
@@ -82,6 +85,19 @@ struct Interpreter {
     ended: oneshot::Receiver<Exited>,
 }
 
+impl Interpreter {
+    /// How it ended, if it cannot take a run any more. One that has said something since its last run was over is none that can be
+    /// believed: code said that it was done, and went on.
+    fn is_lost(&mut self) -> Option<Exited> {
+        let waits = rustix::net::recv(&self.control, &mut [0u8; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        match (self.ended.try_recv(), waits) {
+            (Ok(exited), _) => Some(exited),
+            (Err(_), Err(_)) if self.replies.is_empty() => None,
+            _ => Some(Exited { signal: Some(libc::SIGKILL), ..Exited::default() }),
+        }
+    }
+}
+
 /// The session of a run.
 pub(crate) struct InSession {
     session: Rc<Session>,
@@ -131,8 +147,9 @@ impl Sessions {
 }
 
 impl Session {
-    fn info(&self) -> SessionInfo {
+    fn info(&self, guest: &Guest) -> SessionInfo {
         let known = self.known.borrow();
+        let is_gone = known.pid > 0 && !guest.reaper.has(known.pid);
         let since_epoch = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |span| span.as_nanos() as i64);
         SessionInfo {
             name: self.name.clone(),
@@ -141,7 +158,8 @@ impl Session {
             started_ns: known.started.map_or(0, since_epoch),
             runs: known.runs,
             busy: known.busy.as_ref().map(|run| run.id.clone()),
-            ended: known.ended,
+            // How one ended that nobody was with is known to the next run.
+            ended: known.ended.or(is_gone.then(Exited::default)),
         }
     }
 
@@ -163,7 +181,7 @@ impl Session {
     async fn end_rest(&self, guest: &Guest) {
         let (pid, leaf, key) = {
             let mut known = self.known.borrow_mut();
-            (known.pid, known.leaf.take(), known.key.clone())
+            (std::mem::take(&mut known.pid), known.leaf.take(), known.key.clone())
         };
         match &leaf {
             Some(leaf) => runs::kill(guest, (Some(leaf), &key), Target::Leaf { name: &leaf.name }).await,
@@ -211,7 +229,7 @@ impl InSession {
 
 /// Lists the sessions.
 pub(crate) async fn list(guest: &Guest, mut out: SendStream<Bytes>) -> io::Result<()> {
-    let infos: Vec<SessionInfo> = guest.sessions.0.borrow().iter().map(|session| session.info()).collect();
+    let infos: Vec<SessionInfo> = guest.sessions.0.borrow().iter().map(|session| session.info(guest)).collect();
     for info in infos {
         stream::send(&mut out, Frame::message(FrameKind::SessionInfo, &info)).await?;
     }
@@ -235,7 +253,10 @@ pub(crate) async fn end(guest: &Guest, body: RecvStream, out: SendStream<Bytes>)
     let busy = session.known.borrow().busy.clone();
     if let Some(run) = busy {
         // The session goes, so there is nothing to be gentle for.
-        run.session.iter().for_each(|session| session.interrupted.set(true));
+        if let Some(session) = &run.session {
+            session.interrupted.set(true);
+            session.ending.notify_one();
+        }
         runs::send_signal(guest, &run, libc::SIGKILL, EndReason::Cancelled).await;
     }
     let mut turn = session.turn.lock().await;

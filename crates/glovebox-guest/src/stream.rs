@@ -3,7 +3,7 @@
 use std::{future::poll_fn, io, task::Poll};
 
 use bytes::Bytes;
-use glovebox_proto::{Decoder, Frame};
+use glovebox_proto::{Decoder, Frame, bound};
 use h2::{RecvStream, SendStream};
 
 /// Sends bytes as the receiver makes room for them.
@@ -47,11 +47,14 @@ pub(crate) struct Frames {
     body: RecvStream,
     decoder: Decoder,
     overhead: usize,
+    /// Bytes for which room was made before they were used: all, and those of the frame that is not whole yet.
+    ahead: usize,
+    ahead_now: usize,
 }
 
 impl Frames {
     pub(crate) fn new(body: RecvStream) -> Self {
-        Frames { body, decoder: Decoder::new(), overhead: 0 }
+        Frames { body, decoder: Decoder::new(), overhead: 0, ahead: 0, ahead_now: 0 }
     }
 
     /// The next frame, or nothing at the end of the stream.
@@ -59,7 +62,15 @@ impl Frames {
         loop {
             if let Some(frame) = self.decoder.next().map_err(io::Error::other)? {
                 self.overhead += Frame::HEADER;
+                self.ahead_now = 0;
                 return Ok(Some(frame));
+            }
+            // A frame may be longer than the window. Of one that is not whole nothing can be used, so that room is made for the rest
+            // of it; no frame is longer than its bound. What waits in frames of the usual length still makes the host wait.
+            let more = self.decoder.held().saturating_sub(self.ahead_now);
+            if self.decoder.held() > bound::STREAM_WINDOW as usize / 2 && more > 0 {
+                self.make_room(more)?;
+                (self.ahead, self.ahead_now) = (self.ahead + more, self.ahead_now + more);
             }
             match self.body.data().await {
                 Some(chunk) => self.decoder.push(chunk.map_err(io::Error::other)?),
@@ -71,6 +82,12 @@ impl Frames {
     /// Makes room for as many bytes as were used, headers included.
     pub(crate) fn release(&mut self, used: usize) -> io::Result<()> {
         let bytes = used + std::mem::take(&mut self.overhead);
+        let already = bytes.min(self.ahead);
+        self.ahead -= already;
+        self.make_room(bytes - already)
+    }
+
+    fn make_room(&mut self, bytes: usize) -> io::Result<()> {
         self.body.flow_control().release_capacity(bytes).map_err(io::Error::other)
     }
 }

@@ -73,7 +73,11 @@ async fn files(talk: &Conversation) -> Result<Vec<Resource>> {
     let top = FilePath::absolute(WORKSPACE_DIR)?;
     let reach = Reach { depth: 8, most: 4 * FILES, all: false };
     let walked = walk(&talk.files().await?, &top, reach).await?;
-    let ordinary = walked.entries.into_iter().filter(|met| met.entry.kind == EntryKind::File);
+    // A name with a secret in it could only be told wrong.
+    let secrets = talk.secrets();
+    let is_told =
+        |entry: &glovebox_engine::Entry| !secrets.iter().any(|secret| secret.is_in(below_workspace(&entry.path)));
+    let ordinary = walked.entries.into_iter().filter(|met| met.entry.kind == EntryKind::File && is_told(&met.entry));
     let resource = |entry: glovebox_engine::Entry| {
         let below = below_workspace(&entry.path);
         let name = String::from_utf8_lossy(below).into_owned();

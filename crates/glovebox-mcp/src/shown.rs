@@ -4,10 +4,15 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use glovebox_core::{ResultRecord, RunResult};
 use rmcp::model::{ContentBlock, ResourceContents};
 
-use crate::text::{self, shorten};
+use crate::{
+    text::{self, shorten},
+    tools::read_file::image_type,
+};
 
 /// The largest picture that comes with an answer.
 const MOST_IMAGE: u64 = 5 << 20;
+/// All pictures of one answer together.
+const MOST_IMAGES: u64 = 10 << 20;
 /// The largest other thing.
 const MOST_OTHER: u64 = 1 << 20;
 /// So many things come with one answer.
@@ -45,7 +50,13 @@ fn is_chart(record: &ResultRecord) -> bool {
 /// What is shown: what is text, and pictures and the like.
 pub(crate) fn content(result: &RunResult) -> (Vec<String>, Vec<ContentBlock>) {
     let (mut texts, mut others) = (Vec::new(), Vec::new());
-    for block in chosen(result).into_iter().map(block) {
+    let mut pictures = 0;
+    for record in chosen(result) {
+        pictures += if record.text.is_none() { record.bytes } else { 0 };
+        let block = match pictures > MOST_IMAGES {
+            true => ContentBlock::text(format!("[{}: left out, there are too many]", text::cut(&record.mime, 100))),
+            false => block(record),
+        };
         match block {
             ContentBlock::Text(content) => texts.push(content.text),
             other => others.push(other),
@@ -66,6 +77,10 @@ fn block(record: &ResultRecord) -> ContentBlock {
             sizes.0,
             sizes.1
         ));
+    }
+    // A model's program may refuse all of a conversation for one picture that is none.
+    if is_picture && image_type(&record.to_bytes()) != Some(mime.as_str()) {
+        return ContentBlock::text(format!("[{}: {}, which is no picture of that type]", mime, text::size(*bytes)));
     }
     let base64 = || record.base64.clone().unwrap_or_else(|| BASE64_STANDARD.encode(record.to_bytes()));
     match text {

@@ -59,7 +59,12 @@ async fn speak(talk: Arc<Conversation>, end: impl Future<Output = ()>) -> Result
             talk.closing.cancel();
             let _ = tokio::time::timeout(LAST_ANSWERS, &mut waiting).await;
         }
-        () = &mut reader_gone => {}
+        () = &mut reader_gone => {
+            // In a sandbox that stays, what runs for this client would go on.
+            token.cancel();
+            talk.closing.cancel();
+            let _ = tokio::time::timeout(LAST_ANSWERS, &mut waiting).await;
+        }
     }
     Ok(())
 }

@@ -199,6 +199,11 @@ impl Decoder {
         Ok(Some(Frame { kind, payload: self.whole.split_to(length) }))
     }
 
+    /// Bytes that wait for the rest of their frame, once [`Decoder::next`] gives none.
+    pub fn held(&self) -> usize {
+        self.partial.len() + self.whole.len()
+    }
+
     /// Says whether the stream may end here.
     pub fn finish(&self) -> Result<(), FrameError> {
         if self.partial.is_empty() && self.whole.is_empty() { Ok(()) } else { Err(FrameError::Truncated) }

@@ -146,6 +146,11 @@ impl Replies {
         self.held.extend_from_slice(bytes);
     }
 
+    /// Whether there is something that belongs to a reply which did not come whole.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.due == 0 && self.exception.is_none()
+    }
+
     /// The next reply, if it is there.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<Reply>, WrongReply> {

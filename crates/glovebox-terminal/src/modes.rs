@@ -284,8 +284,8 @@ fn judge(parts: &Parts<'_>) -> Verdict {
         (None, b"", b's') => Verdict::Pass,
         (None, b"", b'h' | b'l') if parts.are_all(4) => Verdict::Change(Changed::INSERT),
         (None, b"", b'h' | b'l') if parts.are_all(20) => Verdict::Change(Changed::NEW_LINE),
-        // Put a title aside and take it back; size of the window, of a character and of the screen.
-        (None, b"", b't') if [22, 23].contains(&first) => Verdict::Change(Changed::TITLE),
+        // Size of the window, of a character and of the screen. To put titles aside and take them back is ours, or one of the
+        // program's would come back at the end in place of the caller's.
         (None, b"", b't') if [14, 16, 18].contains(&first) => Verdict::Ask,
         // Where the cursor is, what the terminal is, whether a mode is set, which keyboard states there are.
         (None, b"", b'n') if [5, 6].contains(&first) => Verdict::Ask,

@@ -1,7 +1,7 @@
 //! The caller's terminal while a program inside has it.
 
 use std::{
-    io::{IsTerminal, Write, stdin, stdout},
+    io::{IsTerminal, stdin, stdout},
     os::fd::AsFd,
     time::{Duration, Instant},
 };
@@ -130,8 +130,8 @@ impl Drop for Seat {
             let mut last = Vec::new();
             filter.restore(&mut last);
             // A terminal that is gone needs nothing.
-            let written = stdout().write_all(&last).and_then(|()| stdout().flush());
-            if may_answer && written.is_ok() {
+            let written = write_in_time(&last);
+            if may_answer && written {
                 swallow_answers();
             }
         }
@@ -139,10 +139,31 @@ impl Drop for Seat {
     }
 }
 
+/// Writes to the terminal, unless it stands still. Past the lock of standard output: whoever holds that may wait for the same terminal.
+fn write_in_time(mut bytes: &[u8]) -> bool {
+    let output = stdout();
+    while !bytes.is_empty() {
+        let mut ready = [PollFd::new(&output, PollFlags::OUT)];
+        let patience = Timespec { tv_sec: 0, tv_nsec: LAST_ANSWER.as_nanos() as i64 };
+        match poll(&mut ready, Some(&patience)) {
+            Ok(1..) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            _ => return false,
+        }
+        // So little that a terminal which takes something takes it whole.
+        match rustix::io::write(output.as_fd(), &bytes[..bytes.len().min(256)]) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
 /// Takes what the terminal still answers to the program, so that the caller's shell does not get it as if it had been typed: asks one
 /// more question, and reads until it is answered and nothing follows.
 fn swallow_answers() {
-    if stdout().write_all(QUESTION).and_then(|()| stdout().flush()).is_err() {
+    if !write_in_time(QUESTION) {
         return;
     }
     let end = Instant::now() + ALL_ANSWERS;

@@ -114,9 +114,8 @@ async fn language_of(sandbox: &Sandbox, wanted: &Wanted) -> Result<&'static Lang
     if let Some(language) = wanted.language {
         return Ok(language);
     }
-    let sessions = sandbox.sessions().await?;
-    let known = sessions.iter().find(|session| session.name == wanted.name.as_str());
-    known.and_then(|session| Language::by_name(&session.language)).ok_or_else(|| {
+    let known = sandbox.session_language(&wanted.name).await?;
+    known.and_then(|language| Language::by_name(&language)).ok_or_else(|| {
         let there: Vec<&str> = session_languages().collect();
         Error::new(
             ErrorCode::Usage,

@@ -92,10 +92,10 @@ fn interrupt(globals: &Globals, args: &SessionArgs, flags: &Flags) -> Result<u8>
     told(globals, &name)
 }
 
-/// Ends the interpreter. One that is not there has nothing to forget.
+/// Ends the interpreter; the session keeps its name and its language.
 fn restart(globals: &Globals, args: &SessionArgs, flags: &Flags) -> Result<u8> {
     let (engine, name) = (engine(globals, flags)?, name(flags, &args.name)?);
-    runtime()?.block_on(async { engine.open(&args.id).await?.close_session(&name).await })?;
+    runtime()?.block_on(async { engine.open(&args.id).await?.restart_session(&name).await })?;
     told(globals, &name)
 }
 

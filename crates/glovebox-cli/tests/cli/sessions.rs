@@ -69,7 +69,7 @@ fn lost_state_is_told_once() {
     assert_eq!((after.text(), after.stderr.as_str()), ("1\n", ""));
     bench.call(["stop", "box"]);
     bench.call(["start", "box"]);
-    let next = bench.call(["exec", "box", "-l", "python", "--session", "main", "-c", "1"]);
+    let next = bench.call(["exec", "box", "--session", "main", "-c", "1"]);
     assert!(next.stderr.contains("was started anew"), "{next:?}");
 }
 
@@ -89,7 +89,7 @@ fn sessions_are_listed_interrupted_restarted_and_closed() {
     bench.call(["sessions", "interrupt", "box", "one"]).expect(0, "one\n");
     bench.call(["exec", "box", "--session", "one", "-c", "x"]).expect(0, "1\n");
     bench.call(["sessions", "restart", "box", "one"]).expect(0, "one\n");
-    let anew = bench.call(["exec", "box", "-l", "python", "--session", "one", "-c", "'x' in globals()"]);
+    let anew = bench.call(["exec", "box", "--session", "one", "-c", "'x' in globals()"]);
     assert_eq!((anew.text(), anew.stderr.as_str()), ("False\n", ""), "what was asked for needs no warning");
     let called = bench.call(["sessions", "close", "--json", "box", "one", "none", "two"]);
     assert_eq!((called.code, &called.document()["error"]["code"]), (125, &json!("session_not_found")));

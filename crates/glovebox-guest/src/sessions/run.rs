@@ -78,6 +78,12 @@ pub(crate) async fn serve_run(
             return run::refuse(out, &refused).await;
         }
     };
+    if session.closed.get() {
+        // Somebody closed it just now, and waits for the turn.
+        session.end_rest(&guest).await;
+        *turn = None;
+        return run::refuse(out, &failed("session", libc::ECANCELED)).await;
+    }
     let grace = Duration::from_millis(request.grace_ms);
     let patience = Patience { timeout: request.timeout_ms.map(Duration::from_millis), grace };
     let run = new_run(&session, request, note, grace);
@@ -108,7 +114,7 @@ async fn make_ready(
     order: &SessionRun,
 ) -> io::Result<Result<SessionStarted, StartFailed>> {
     if let Some(interpreter) = turn
-        && let Ok(exited) = interpreter.ended.try_recv()
+        && let Some(exited) = interpreter.is_lost()
     {
         session.known.borrow_mut().ended = Some(exited);
         *turn = None;
@@ -128,6 +134,11 @@ async fn make_ready(
     }
     let before = session.known.borrow().ended.filter(|_| new);
     if new {
+        let pid = session.known.borrow().pid;
+        if !guest.reaper.has(pid) {
+            // It ended at some time, and its id may be another one's by now.
+            session.known.borrow_mut().pid = 0;
+        }
         session.end_rest(guest).await;
         match start(guest, session, request, order).await? {
             Ok(interpreter) => *turn = Some(interpreter),
@@ -248,8 +259,17 @@ async fn see_through(
         },
         Over::Broke => end_broken(&guest, &run, interpreter).await,
     };
+    // A reader who stands still is waited for, but nobody who ends the run waits for that.
+    let draining = drain(&run, &interpreter.stdout, &interpreter.stderr);
+    if run.reason.get() == EndReason::None {
+        tokio::select! {
+            () = draining => {}
+            () = asked_to_end(&run) => {}
+        }
+    } else {
+        let _ = tokio::time::timeout(FAREWELL, draining).await;
+    }
     run.alive.set(false);
-    drain(&run, &interpreter.stdout, &interpreter.stderr).await;
     // A run that is being killed is over only when all of it is gone.
     drop(guest.killing.lock().await);
     if !matches!(over, Over::Done(_)) {
@@ -296,10 +316,18 @@ async fn drain(run: &Run, stdout: &Option<Receiver>, stderr: &Option<Receiver>) 
     }
 }
 
+/// Waits until somebody wants the run to end.
+async fn asked_to_end(run: &Run) {
+    match &run.session {
+        Some(session) => session.ending.notified().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Kills what does not stop within its grace after an interrupt that was to end it.
 async fn kill_after_grace(guest: &Guest, run: &Run) -> std::convert::Infallible {
     if let Some(session) = &run.session {
-        session.ending.notified().await;
+        asked_to_end(run).await;
         for _ in 0..INTERRUPTS {
             tokio::time::sleep(session.grace() / INTERRUPTS).await;
             // The first one may have come before the code began.
@@ -344,6 +372,8 @@ async fn carry(run: &Run, interpreter: &mut Interpreter, told: Bytes) -> Over {
                         match replies.next() {
                             Ok(Some(reply)) => match shown.take(run, reply) {
                                 Ok(None) => {}
+                                // Whoever says more than that it is done has not come from where code is run.
+                                Ok(Some(_)) if !replies.is_empty() => return Over::Broke,
                                 Ok(Some(code)) => return Over::Done(code),
                                 Err(()) => return Over::Broke,
                             },

@@ -4,7 +4,7 @@ mod changes;
 mod edit_file;
 mod files;
 mod processes;
-mod read_file;
+pub(crate) mod read_file;
 mod run_code;
 mod run_command;
 mod sandbox;

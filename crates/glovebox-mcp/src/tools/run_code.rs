@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use glovebox_core::{Error, ErrorCode, Result, SessionName};
+use glovebox_core::{Error, ErrorCode, Language, Result, SessionName};
 use glovebox_engine::{RunRequest, SessionStatus};
 use rmcp::model::JsonObject;
 use schemars::JsonSchema;
@@ -55,10 +55,12 @@ impl ToolCall for RunCode {
 
     async fn call(self, talk: &Conversation, call: &Call) -> Result<Answer> {
         let limit = time_limit(&talk.settings, self.timeout_seconds)?;
-        let language = self.language.trim().to_ascii_lowercase();
+        let named = self.language.trim().to_ascii_lowercase();
+        // By whatever name a language is called, it is one session.
+        let language = Language::by_name(&named).map_or(named, |language| language.name.to_owned());
         let name = match (&self.session, language.as_str()) {
             (Some(name), _) => parse(name)?,
-            (None, "python" | "py" | "python3") => parse(MAIN)?,
+            (None, "python") => parse(MAIN)?,
             (None, other) => parse(&format!("{MAIN}-{other}"))?,
         };
         let mut request = talk.filled(RunRequest::in_session(name, &language, self.code)?);

@@ -20,6 +20,10 @@ cases!["session_ends":
     an_interpreter_that_memory_ended_says_so needs(cgroup_limits),
     a_session_that_is_closed_ends_with_all_that_it_started,
     a_session_that_says_what_it_may_not_is_ended,
+    code_that_says_it_is_done_and_goes_on_is_found_out,
+    a_session_whose_reader_stands_still_can_be_closed,
+    an_interpreter_that_died_unseen_is_not_listed_as_ready,
+    a_session_begins_anew_and_keeps_its_language,
     a_session_of_a_sandbox_that_was_stopped_is_said_to_be_lost needs(living),
     a_sandbox_with_a_session_at_rest_ends_when_it_is_not_used needs(run_groups),
 ];
@@ -143,6 +147,68 @@ async fn a_session_that_is_closed_ends_with_all_that_it_started(w: World) {
     read_until(&mut busy, "on\n").await;
     sandbox.close_session(&name("main")).await.expect("it can be closed");
     finish(busy).await.expect_outcome(&Outcome::Cancelled);
+    destroy(sandbox).await;
+}
+
+/// Python that says something on its own socket.
+fn saying(what: &str) -> String {
+    format!(
+        "import os, stat\nfor fd in range(1024):\n    try: mode = os.fstat(fd).st_mode\n    except OSError: continue\n    if stat.S_ISSOCK(mode): os.write(fd, b'{what}')"
+    )
+}
+
+async fn code_that_says_it_is_done_and_goes_on_is_found_out(w: World) {
+    let sandbox = w.sandbox().create().await;
+    python(&sandbox, "x = 1").await.expect_exit(0);
+    // With more behind it, at once.
+    let run = python(&sandbox, &saying("done 0\\ndone 0\\n")).await;
+    assert!(run.session.as_ref().is_some_and(|session| !session.alive), "{}", run.story());
+    // What the driver itself says later belongs to no run, and least of all to the next.
+    python(&sandbox, "x = 1").await.expect_exit(0);
+    let forged =
+        format!("{}\nimport time\ntime.sleep(0.2)\nopen('over', 'w')\nraise ValueError('mine')", saying("done 0\\n"));
+    python(&sandbox, &forged).await.expect_exit(0);
+    living::run(&sandbox, "while [ ! -e over ]; do sleep 0.02; done; sleep 0.2").await.expect_exit(0);
+    let next = python(&sandbox, "print('next')").await.expect_exit(0).expect_out("next\n");
+    assert!(next.exception.is_none(), "{:?}", next.exception);
+    expect_lost(&next, true);
+    destroy(sandbox).await;
+}
+
+async fn a_session_whose_reader_stands_still_can_be_closed(w: World) {
+    let sandbox = w.sandbox().create().await;
+    let run = start(&sandbox, request("main", "python", "import os\nos.write(1, b'x' * 40_000_000)")).await;
+    // Nobody takes its events. That it has written as much as fits is seen by nothing but time.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let main = name("main");
+    let closing = sandbox.close_session(&main);
+    tokio::time::timeout(Duration::from_secs(10), closing).await.expect("it does not hang").expect("it can be closed");
+    finish(run).await.expect_outcome(&Outcome::Cancelled);
+    destroy(sandbox).await;
+}
+
+async fn an_interpreter_that_died_unseen_is_not_listed_as_ready(w: World) {
+    let sandbox = w.sandbox().create().await;
+    let code = "import os, threading\nthreading.Timer(0.2, lambda: os._exit(3)).start()";
+    python(&sandbox, code).await.expect_exit(0);
+    let began = Instant::now();
+    while sandbox.sessions().await.expect("they can be listed")[0].ended.is_none() {
+        assert!(began.elapsed() < Duration::from_secs(20), "it is still ready");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    expect_lost(&python(&sandbox, "1").await, true);
+    destroy(sandbox).await;
+}
+
+async fn a_session_begins_anew_and_keeps_its_language(w: World) {
+    let sandbox = w.sandbox().create().await;
+    python(&sandbox, "x = 1").await.expect_exit(0);
+    sandbox.restart_session(&name("main")).await.expect("it can begin anew");
+    assert_eq!(sandbox.session_language(&name("main")).await.expect("it is known").as_deref(), Some("python"));
+    let next = python(&sandbox, "print('x' in globals())").await.expect_out("False\n");
+    expect_lost(&next, false);
+    let error = sandbox.restart_session(&name("none")).await.expect_err("there is no such session");
+    assert_eq!(error.code, ErrorCode::SessionNotFound);
     destroy(sandbox).await;
 }
 

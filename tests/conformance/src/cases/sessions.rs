@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use glovebox_core::{EnvName, ErrorCode, InsidePath, Outcome, ResultKind, Secret, SessionName, WORKING_DIR};
+use glovebox_core::{Command, EnvName, ErrorCode, InsidePath, Outcome, ResultKind, Secret, SessionName, WORKING_DIR};
 use glovebox_engine::{Event, NewSandbox, Run, RunRequest, Sandbox, Stdin};
 
 use super::living;
@@ -24,6 +24,7 @@ cases!["sessions":
     a_run_in_a_session_of_another_language_is_refused,
     variables_and_folder_stay_and_secrets_are_masked,
     what_a_session_shows_comes_whole_however_large,
+    code_may_be_longer_than_a_window_of_the_channel,
     others_can_follow_a_run_in_a_session,
     what_a_session_used_before_is_not_the_next_runs needs(run_groups),
     no_more_sessions_than_there_may_be,
@@ -297,6 +298,24 @@ async fn variables_and_folder_stay_and_secrets_are_masked(w: World) {
     let run = finish(start(&sandbox, run).await).await.expect_exit(1);
     let document = serde_json::to_string(&*run).expect("it can be written");
     assert!(!document.contains("hunter2"), "{document}");
+    destroy(sandbox).await;
+}
+
+async fn code_may_be_longer_than_a_window_of_the_channel(w: World) {
+    let sandbox = w.sandbox().create().await;
+    let long = format!("x = '{}'\nprint(len(x))", "y".repeat(600 << 10));
+    python(&sandbox, &long).await.expect_exit(0).expect_out(&format!("{}\n", 600 << 10));
+    let error = sandbox.start(request("main", "python", &"y".repeat(700 << 10))).await.err().expect("it is too long");
+    assert_eq!(error.code, ErrorCode::InvalidValue, "{error}");
+    // Arguments of a command may be long, and those that are too long are refused and not waited for.
+    let request = |words: usize| {
+        let words = (0..words).map(|_| "z".repeat(60 << 10));
+        let argv = ["/bin/sh", "-c", "echo $#", "sh"].map(str::to_owned).into_iter().chain(words);
+        RunRequest::new(Command::argv(argv).expect("a command"))
+    };
+    Finished(sandbox.run(request(3)).await.expect("it runs")).expect_exit(0).expect_out("3\n");
+    let error = sandbox.run(request(4)).await.expect_err("it is too long");
+    assert_eq!(error.code, ErrorCode::InvalidValue, "{error}");
     destroy(sandbox).await;
 }
 

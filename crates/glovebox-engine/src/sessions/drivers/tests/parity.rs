@@ -29,7 +29,9 @@ fn compare(language: &'static str, program: &Path, at_least: usize) {
         let differs = |stream: &str| code.lines().any(|line| line.contains(&format!("differs: {stream}: ")));
         let (plain_folder, session_folder) =
             (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
-        let plain = Command::new(program)
+        let plain = Command::new("env")
+            .arg("--default-signal=INT,QUIT")
+            .arg(program)
             .arg(&script)
             .current_dir(plain_folder.path())
             .env("LC_ALL", "C.UTF-8")
