@@ -268,10 +268,15 @@ impl State {
     }
 }
 
+/// A character is repeated no more often than this at one go.
+const MOST_REPEATS: u16 = 10_000;
+
 /// Judges a control sequence that needs no more than a look at it.
 fn judge(parts: &Parts<'_>) -> Verdict {
     let first = parts.numbers().next().flatten().unwrap_or(0);
     match (parts.private, parts.between, parts.last) {
+        // More often than there are places on any screen.
+        (None, b"", b'b') if parts.numbers().next().flatten().is_none_or(|times| times > MOST_REPEATS) => Verdict::Drop,
         // Movement, erasing, inserting, deleting, scrolling, repeating.
         (None, b"", b'@'..=b'I' | b'K'..=b'M' | b'P' | b'S' | b'T' | b'X' | b'Z' | b'`' | b'a' | b'b') => Verdict::Pass,
         (None, b"", b'd' | b'e' | b'f' | b'u') => Verdict::Pass,

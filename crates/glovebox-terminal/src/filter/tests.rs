@@ -74,8 +74,11 @@ const HARMLESS: [&[u8]; 57] = [
 ];
 
 /// Sequences of which nothing passes.
-const REFUSED: [&[u8]; 73] = [
+const REFUSED: [&[u8]; 76] = [
     // Reports of what the program has chosen: as if it had been typed.
+    b"\x1b[2147483647b",
+    b"\x1b[22;0t",
+    b"\x1b[23;0t",
     b"\x1b[21t",
     b"\x1b[20t",
     b"\x05",
