@@ -101,15 +101,19 @@ impl Pattern {
 pub(crate) async fn read_whole(files: &Files, path: &FilePath, most: u64) -> Result<Vec<u8>> {
     let mut stream = files.read(path, glovebox_engine::Range::default()).await?;
     let bytes = stream.entry().bytes;
-    if bytes > most {
+    let too_large = |bytes: u64| {
         let sizes = (crate::text::size(bytes), crate::text::size(most));
-        return Err(Error::new(
-            ErrorCode::TooLarge,
-            format!("{path} has {}, and at most {} are read", sizes.0, sizes.1),
-        ));
+        Error::new(ErrorCode::TooLarge, format!("{path} has {}, and at most {} are read", sizes.0, sizes.1))
+    };
+    if bytes > most {
+        return Err(too_large(bytes));
     }
     let mut content = Vec::with_capacity(bytes as usize);
     while let Some(chunk) = stream.next().await? {
+        // More may come than was said.
+        if (content.len() + chunk.len()) as u64 > most {
+            return Err(too_large((content.len() + chunk.len()) as u64));
+        }
         content.extend_from_slice(&chunk);
     }
     Ok(content)
