@@ -104,11 +104,7 @@ pub struct SandboxName(String);
 impl SandboxName {
     /// Checks a name.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        let begins = text.starts_with(|c: char| c.is_ascii_alphanumeric());
-        if text.len() > 63 || !begins || !text.chars().all(fits) {
-            return Err("expected 1 to 63 letters, digits, '.', '_' or '-', the first a letter or a digit".to_owned());
-        }
+        check_name(text)?;
         if ["sb_", "run_", "snap_", "vol_", "tok_"].iter().any(|prefix| text.starts_with(prefix)) {
             return Err("a name must not look like an id".to_owned());
         }
@@ -118,6 +114,16 @@ impl SandboxName {
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+/// The form of names that people choose.
+pub(crate) fn check_name(text: &str) -> Result<(), String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let begins = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    match text.len() <= 63 && begins && text.chars().all(fits) {
+        true => Ok(()),
+        false => Err("expected 1 to 63 letters, digits, '.', '_' or '-', the first a letter or a digit".to_owned()),
     }
 }
 

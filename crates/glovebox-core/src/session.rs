@@ -5,6 +5,8 @@ use std::fmt;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::{Deserialize, Serialize};
 
+use crate::living::check_name;
+
 /// The name of a session: 1 to 63 letters, digits, `.`, `_` or `-`, the first a letter or a digit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -13,11 +15,7 @@ pub struct SessionName(String);
 impl SessionName {
     /// Checks a name.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        let begins = text.starts_with(|c: char| c.is_ascii_alphanumeric());
-        if text.len() > 63 || !begins || !text.chars().all(fits) {
-            return Err("expected 1 to 63 letters, digits, '.', '_' or '-', the first a letter or a digit".to_owned());
-        }
+        check_name(text)?;
         Ok(SessionName(text.to_owned()))
     }
 

@@ -147,9 +147,14 @@ fn nanoseconds(time: SystemTime) -> i64 {
 
 /// Sends a signal to a run and waits until the guest has done so. Says whether the guest knows the run.
 pub(crate) async fn signal(channel: &Channel, run: RunId, number: i32, reason: EndReason) -> Result<bool> {
-    let (mut sending, opening) = channel.request(path::SIGNAL).await?;
     let order = Signal { number, run: run.to_string(), reason: reason.into() };
-    let mut receiving = ask(&mut sending, opening, Frame::message(FrameKind::Signal, &order)).await?;
+    order_done(channel, path::SIGNAL, Frame::message(FrameKind::Signal, &order)).await
+}
+
+/// Has the guest do something to a run or a session, and waits until it is done. Says whether there is such a one.
+pub(crate) async fn order_done(channel: &Channel, path: &str, order: bytes::Bytes) -> Result<bool> {
+    let (mut sending, opening) = channel.request(path).await?;
+    let mut receiving = ask(&mut sending, opening, order).await?;
     match receiving.next().await? {
         Some(frame) if frame.kind == FrameKind::Done => Ok(true),
         Some(frame) if frame.kind == FrameKind::NoRun => Ok(false),

@@ -24,6 +24,7 @@ use jiff::Timestamp;
 use crate::{
     InSession, RunRequest, Sandbox,
     channel::{Channel, in_time, read, unexpected},
+    input::order_done,
     place::Place,
 };
 use drivers::Driver;
@@ -71,8 +72,7 @@ pub struct SessionStatus {
 /// A session as a run in it begins: what the guest is asked with, and what was counted before.
 pub(crate) struct Beginning {
     pub(crate) run: SessionRun,
-    /// What the guest needs if the session is not there.
-    opening: Bytes,
+    driver: &'static Driver,
     /// What it was known by when somebody last used it.
     known: Option<RunId>,
     before: Evidence,
@@ -100,24 +100,23 @@ impl Beginning {
         let key = known.unwrap_or_else(RunId::new);
         // Of a session that is not there it is what all the sandbox has used, which is what counts where runs have no groups.
         let before = place.backend.evidence(place.id, Some(key)).await?;
-        let opening = driver.opening();
         let run = SessionRun {
             name: name.to_string(),
             language: driver.language.to_owned(),
             // If it has to be started, its group is another one than that of the one before.
             key: known.map_or(key, |_| RunId::new()).to_string(),
             // What is there already is not sent again.
-            opening: if known.is_some() { Bytes::new() } else { opening.clone() },
+            opening: if known.is_some() { Bytes::new() } else { driver.opening() },
             input,
         };
-        Ok(Some(Beginning { run, opening, known, before, looked_at: Instant::now() }))
+        Ok(Some(Beginning { run, driver, known, before, looked_at: Instant::now() }))
     }
 
     /// Whether the guest has to be asked again, because the session is not there any more. Then it is made ready for that.
     pub(crate) fn needs_opening(&mut self, failed: &StartFailed) -> bool {
         let needed = failed.step == "opening" && self.run.opening.is_empty();
         if needed {
-            self.run.opening = self.opening.clone();
+            self.run.opening = self.driver.opening();
         }
         needed
     }
@@ -250,8 +249,8 @@ pub(crate) fn refused(failed: &StartFailed, session: &InSession) -> Option<Error
 
 /// The error for a session that did not get to a run within its time.
 pub(crate) fn busy(name: &SessionName) -> Error {
-    Error::new(ErrorCode::SessionBusy, format!("the session {name} had another run under way for all of the time"))
-        .hint("wait for it, interrupt it (glovebox sessions interrupt ID NAME), or use another session")
+    Error::new(ErrorCode::SessionBusy, format!("the session {name} did not get to the run within its time"))
+        .hint("another run may be under way: wait for it, glovebox sessions interrupt ID NAME, or use another session")
 }
 
 impl Sandbox {
@@ -296,7 +295,8 @@ impl Sandbox {
 
     async fn tell_session(&self, path: &str, name: &SessionName) -> Result<()> {
         let channel = &self.place.channel;
-        match channel.judge(in_time(tell(channel, path, name)).await)? {
+        let order = Frame::message(FrameKind::Query, &NamedSession { name: name.to_string() });
+        match channel.judge(in_time(order_done(channel, path, order)).await)? {
             true => Ok(()),
             false => Err(not_found(self.place.id, name)),
         }
@@ -306,19 +306,6 @@ impl Sandbox {
 fn not_found(sandbox: SandboxId, name: &SessionName) -> Error {
     Error::new(ErrorCode::SessionNotFound, format!("the sandbox {sandbox} has no session {name}"))
         .hint(format!("glovebox sessions list {sandbox} shows which there are"))
-}
-
-async fn tell(channel: &Channel, path: &str, name: &SessionName) -> Result<bool> {
-    let (mut sending, opening) = channel.request(path).await?;
-    let order = NamedSession { name: name.to_string() };
-    sending.send(Frame::message(FrameKind::Query, &order)).await?;
-    sending.end()?;
-    match opening.answer().await?.next().await? {
-        Some(frame) if frame.kind == FrameKind::Done => Ok(true),
-        Some(frame) if frame.kind == FrameKind::NoRun => Ok(false),
-        Some(frame) => Err(unexpected(&frame)),
-        None => Err(Error::new(ErrorCode::SandboxLost, "the sandbox went away")),
-    }
 }
 
 async fn list(channel: &Channel) -> Result<Vec<SessionStatus>> {

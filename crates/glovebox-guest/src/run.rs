@@ -47,10 +47,10 @@ const FULL_READ: usize = 4000;
 const MORE_COMES: Duration = Duration::from_millis(1);
 
 /// The guest's ends of a command's standard streams.
-struct Ends {
+pub(crate) struct Ends {
     stdin: Option<Sender>,
-    stdout: Option<Receiver>,
-    stderr: Option<Receiver>,
+    pub(crate) stdout: Option<Receiver>,
+    pub(crate) stderr: Option<Receiver>,
     terminal: Option<Terminal>,
     /// The command's side of a terminal. It is held so that the terminal stays when the command closes all it has of it.
     other_side: Option<OwnedFd>,
@@ -195,7 +195,7 @@ pub(crate) async fn refuse(mut out: SendStream<Bytes>, failed: &StartFailed) -> 
 }
 
 /// Makes the pipes or the terminal of a command: our ends and the command's.
-fn make_ends(request: &StartRun) -> io::Result<(Ends, [OwnedFd; 3])> {
+pub(crate) fn make_ends(request: &StartRun) -> io::Result<(Ends, [OwnedFd; 3])> {
     if let (Some(rows), Some(columns)) = (request.rows, request.columns) {
         return make_terminal(Resize { rows, columns });
     }

@@ -14,10 +14,6 @@ use glovebox_proto::{
     session::{Replies, Reply, SessionRun, SessionStarted},
 };
 use h2::SendStream;
-use rustix::{
-    fs::{Mode, OFlags},
-    pipe::PipeFlags,
-};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{UnixStream, unix::pipe::Receiver},
@@ -28,7 +24,7 @@ use super::{FAREWELL, InSession, Interpreter, Known, Session};
 use crate::{
     input::Input,
     output::Output,
-    run::{self, Launched, Patience},
+    run::{self, Ends, Launched, Patience},
     runs::{self, Run},
     server::Guest,
     stream::{self, Frames},
@@ -183,7 +179,7 @@ async fn start(
     request: &mut StartRun,
     order: &SessionRun,
 ) -> io::Result<Result<Interpreter, StartFailed>> {
-    let (control, stdout, stderr, theirs) = match make_ends() {
+    let (control, ends, theirs) = match make_ends() {
         Ok(ends) => ends,
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
@@ -199,25 +195,17 @@ async fn start(
         let started = Some(SystemTime::now());
         *session.known.borrow_mut() =
             Known { language, key, pid, leaf, started, runs: 0, busy: None, at_rest: false, ended: None };
-        let (stdout, stderr) = (Some(stdout), Some(stderr));
+        let Ends { stdout, stderr, .. } = ends;
         Interpreter { control, replies: Replies::default(), stdout, stderr, ended }
     }))
 }
 
 /// Makes what an interpreter speaks through: our ends, and its own.
-fn make_ends() -> io::Result<(UnixStream, Receiver, Receiver, [OwnedFd; 4])> {
-    let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC);
-    let (stdout, command_stdout) = pipe()?;
-    let (stderr, command_stderr) = pipe()?;
-    rustix::io::ioctl_fionbio(&stdout, true)?;
-    rustix::io::ioctl_fionbio(&stderr, true)?;
-    let nothing = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+fn make_ends() -> io::Result<(UnixStream, Ends, Vec<OwnedFd>)> {
+    let (ends, theirs) = run::make_ends(&StartRun { stdin_empty: true, ..StartRun::default() })?;
+    let (ours, control) = std::os::unix::net::UnixStream::pair()?;
     ours.set_nonblocking(true)?;
-    let ends = [nothing, command_stdout, command_stderr, theirs.into()];
-    let stdout = Receiver::from_owned_fd_unchecked(stdout)?;
-    let stderr = Receiver::from_owned_fd_unchecked(stderr)?;
-    Ok((UnixStream::from_std(ours)?, stdout, stderr, ends))
+    Ok((UnixStream::from_std(ours)?, ends, theirs.into_iter().chain([control.into()]).collect()))
 }
 
 /// How a run in a session was over.

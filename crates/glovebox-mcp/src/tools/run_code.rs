@@ -134,7 +134,7 @@ impl ToolCall for ControlSession {
                 Some(format!("interrupted {name}"))
             }
             Action::Restart => {
-                sandbox.close_session(&name).await.map_err(explain)?;
+                sandbox.restart_session(&name).await.map_err(explain)?;
                 Some(format!("{name} begins anew with the next call"))
             }
         };
