@@ -5,17 +5,20 @@
 # runs, descriptor 0 is /dev/null: bash keeps the socket at a number that is closed in every program it starts, so no
 # program can speak on it. A run is two lines of the host. The first sets what is to be run; it is run from
 # PROMPT_COMMAND, where bash leaves out what it would say to somebody at a terminal ("[1] 4711", "exit"). The second says
-# how it ended. An interrupt drops what is left of the first, so that the second finds the status 130.
+# how it ended. An interrupt drops what is left of the first, and bash goes on at its next prompt, where PROMPT_COMMAND
+# says the end with the status 130. It has to be there, as the second line may be dropped too: an interrupt between a
+# fork and its wait leaves bash waiting for that program in whatever it does next, and the interrupt that ends the
+# program drops that.
 PS0= PS1= PS2= PROMPT_COMMAND=
 set +o history +o histexpand
 shopt -u expand_aliases
 unset HISTFILE MAILCHECK
-__glovebox_last=0 __glovebox_options=
+__glovebox_last=0 __glovebox_options= __glovebox_open=
 
 # Sets variables and directory, and leaves the `$?` of the run before.
 __glovebox_begin() {
-    PROMPT_COMMAND=
-    __glovebox_status=130
+    __glovebox_open=1 __glovebox_status=130
+    PROMPT_COMMAND='{ __glovebox_end; } 2>/dev/null'
     builtin eval "$__glovebox_before" </dev/null || __glovebox='(exit 1)'
     # As one command, an error that would end a script (a variable that is not set) ends all of it and not one line only.
     # What cannot be one is run line by line up to what is wrong in it; a function that is never called tells.
@@ -40,11 +43,14 @@ __glovebox_quiet() {
     fi
     builtin set +v
 }
+# Says the end of a run that is not over yet.
 __glovebox_end() {
+    [[ $__glovebox_open ]] || return 0
+    PS0= PS1= PS2=
     __glovebox_quiet
     __glovebox_last=${__glovebox_status:-130}
-    __glovebox_status=130
     builtin printf 'done %d\n' "$__glovebox_last" >&0
+    __glovebox_open= PROMPT_COMMAND=
 }
 readonly -f __glovebox_begin __glovebox_finish __glovebox_quiet __glovebox_end
 

@@ -113,12 +113,12 @@ impl Session {
         let _ = self.control.write_all(&run);
     }
 
-    /// One run that is interrupted once it has written `until`.
+    /// One run that is interrupted once it has written `until`, to wherever.
     fn interrupt(&mut self, code: &str, until: &str) -> Seen {
         self.send(code, &[], None);
         let mut begun = Seen::default();
         let end = Instant::now() + PATIENCE;
-        while !begun.out.contains(until) {
+        while !begun.out.contains(until) && !begun.err.contains(until) {
             assert!(Instant::now() < end, "it did not write {until:?}: {begun:?}");
             self.take(&mut begun, Duration::from_millis(20));
         }

@@ -24,15 +24,19 @@ fn what_a_run_sets_is_there_for_the_next() {
 fn no_program_has_more_than_its_three_descriptors() {
     let mut bash = bash();
     // The control socket is the only one that there is.
-    for code in [
-        "ls -l /proc/self/fd",
-        "(ls -l /proc/self/fd | cat); x=$(ls -l /proc/self/fd); echo \"$x\"",
-        "ls -l /proc/self/fd > /dev/stdout & wait",
-        "coproc { ls -l /proc/self/fd; }; cat <&${COPROC[0]}",
-        "cat <(ls -l /proc/self/fd)",
+    for (code, input) in [
+        ("ls -l /proc/self/fd", "/dev/null"),
+        ("(ls -l /proc/self/fd | cat); x=$(ls -l /proc/self/fd); echo \"$x\"", "/dev/null"),
+        ("ls -l /proc/self/fd > /dev/stdout & wait", "/dev/null"),
+        ("cat <(ls -l /proc/self/fd)", "/dev/null"),
+        // It waits until it is read from, as bash forgets a coprocess that is over.
+        (
+            "coproc { read word; ls -l /proc/self/fd; }; exec 7<&${COPROC[0]}; echo >&${COPROC[1]}; cat <&7; exec 7<&-",
+            "pipe:",
+        ),
     ] {
         let seen = bash.run(code);
-        assert!(seen.out.contains("/dev/null") && !seen.out.contains("socket:"), "{code}: {seen:?}");
+        assert!(seen.out.contains(&format!(" 0 -> {input}")) && !seen.out.contains("socket:"), "{code}: {seen:?}");
     }
     bash.run("read line; echo $?; cat; wc -c < /dev/stdin").expect("1\n0\n", 0);
     bash.run("exec < /etc/passwd; read line; echo ${line%%:*}").expect("root\n", 0);
@@ -78,24 +82,40 @@ fn the_shell_that_ends_is_dead() {
 fn an_interrupt_goes_back_to_the_top_from_wherever_the_shell_is() {
     let mut bash = bash();
     bash.run(
-        "x=kept; deep() { if [ $1 = 0 ]; then echo go; while true; do sleep 1; done; else deep $(($1 - 1)); fi; }",
+        "x=kept; deep() { if [ $1 = 0 ]; then echo go >&2; while true; do sleep 1; done; else deep $(($1 - 1)); fi; }",
     );
+    bash.run("program() { sh -c 'echo go >&2; exec sleep 100'; }");
     for code in [
-        "echo go; while true; do sleep 1; done; echo no",
-        "echo go; while :; do :; done; echo no",
+        "echo go >&2; while true; do sleep 1; done; echo no",
+        "echo go >&2; while :; do :; done; echo no",
         "deep 5; echo no",
-        "echo go; sleep 100; echo no",
-        "for i in 1 2 3; do (echo go; sleep 100); done; echo no",
-        "echo go; y=$(sleep 100); echo no",
-        "echo go; sleep 100 | cat; echo no",
-        "echo go; eval 'eval \"sleep 100\"'; echo no",
+        "program; echo no",
+        "for i in 1 2 3; do (program); done; echo no",
+        "y=$(program); echo no",
+        "sh -c 'echo; exec sleep 100' | sh -c 'read line; echo go >&2; exec cat'; echo no",
+        "eval 'eval program'; echo no",
     ] {
         let seen = bash.interrupt(code, "go\n");
-        assert_eq!((seen.out.as_str(), seen.code), ("go\n", Some(130)), "{code}: {seen:?}");
+        assert_eq!((seen.out.as_str(), seen.code), ("", Some(130)), "{code}: {seen:?}");
         bash.run("echo $? $x").expect("130 kept\n", 0);
     }
     let _ = rustix::process::kill_process_group(bash.group(), rustix::process::Signal::INT);
     bash.run("echo $x").expect("kept\n", 0);
+}
+
+/// A program that is about to begin does not see an interrupt, and then bash goes on; the session must be there after it.
+#[test]
+fn an_interrupt_at_any_moment_leaves_a_session_that_goes_on() {
+    let mut bash = bash();
+    bash.run("x=kept");
+    for code in ["echo go >&2; sleep 100", "echo go >&2; sleep 100 | cat", "echo go >&2", "echo go >&2; y=$(sleep 100)"]
+    {
+        for _ in 0..5 {
+            let seen = bash.interrupt(code, "go\n");
+            assert!(matches!(seen.code, Some(0 | 130)), "{code}: {seen:?}");
+            bash.run("echo $x").expect("kept\n", 0);
+        }
+    }
 }
 
 #[test]
