@@ -4,6 +4,7 @@
 //! [`path`]s. Bodies in both directions are rows of [`Frame`]s. Every size is bounded here, on both sides: the
 //! guest is a hostile witness, and whatever it sends past a bound makes its sandbox fail.
 
+pub mod container;
 pub mod file;
 mod frame;
 mod leaf;

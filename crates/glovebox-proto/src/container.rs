@@ -1,0 +1,105 @@
+//! What a backend tells the guest that is the first process of a container, and what that says back.
+//!
+//! The guest is a program of its own there, `/.glovebox/guest init`, and finds its [`Plan`] in the variable [`PLAN`]. When it is
+//! set up it connects to [`HOST_SOCKET`], where the backend listens, and says one [`Report`]: four bytes of length, the least
+//! first, and JSON. With a one-shot sandbox that connection is the channel, and the sandbox ends with it. With a living one
+//! it is closed, and the guest listens on [`GUEST_SOCKET`] by then.
+//!
+//! Where the backend is not on the same machine there is no folder that both see. Then `/.glovebox/guest bridge`, started by
+//! the backend inside, reads the sandbox's key from its standard input (64 hexadecimal digits and a line break) and joins its
+//! standard streams to [`INNER_SOCKET`], which the guest serves in place of the others.
+
+use serde::{Deserialize, Serialize};
+
+/// The folder that holds what is Glovebox's own in a container.
+pub const FOLDER: &str = "/.glovebox";
+/// The guest's program, mounted read-only.
+pub const GUEST: &str = "/.glovebox/guest";
+/// The folder that host and guest share, mounted where both are on one machine. Nobody but root inside can look into it.
+pub const CHANNEL: &str = "/.glovebox/channel";
+/// Where the backend listens for a guest that is set up.
+pub const HOST_SOCKET: &str = "/.glovebox/channel/host";
+/// Where the guest of a living sandbox listens.
+pub const GUEST_SOCKET: &str = "/.glovebox/channel/guest";
+/// Where a guest listens that only a bridge reaches: an abstract name, as nothing needs to be mounted for it.
+pub const INNER_SOCKET: &str = "glovebox-guest";
+/// The variable that holds the plan.
+pub const PLAN: &str = "GLOVEBOX_PLAN";
+/// No report is longer.
+pub const LONGEST_REPORT: usize = 64 * 1024;
+
+/// What the guest is to set up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Who commands run as.
+    pub uid: u32,
+    /// Their group.
+    pub gid: u32,
+    /// Files that a process may have open.
+    pub open_files: u64,
+    /// Whether it is a living sandbox, which outlives its connections.
+    pub living: bool,
+    /// Whether it has a network, so that abstract sockets of others may be reachable.
+    pub network: bool,
+    /// Folders that commands may write to beside `/workspace`, `/home/user`, `/tmp` and `/dev/shm`.
+    pub written: Vec<String>,
+    /// A living sandbox without use ends after so many milliseconds.
+    pub idle_ms: Option<u64>,
+    /// A living sandbox ends at this time, milliseconds since 1970.
+    pub expires_ms: Option<i64>,
+    /// How the host reaches the guest.
+    pub door: Door,
+}
+
+/// How the host reaches the guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Door {
+    /// Through the folder [`CHANNEL`].
+    Folder,
+    /// Through a bridge that knows the key: 64 hexadecimal digits.
+    Bridge {
+        /// The SHA-256 of the key, hexadecimal; the key itself is never where a container's description shows it.
+        key_sha256: String,
+    },
+}
+
+/// What the guest says when it is set up, or why it is not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Report {
+    /// It is.
+    Ready(Ready),
+    /// A step failed.
+    Failed {
+        /// Which one.
+        step: String,
+        /// The kernel's error number.
+        errno: i32,
+    },
+}
+
+/// What is in place inside, as guest and zygote found it when they had set it up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// The version of the protocol, [`VERSION`](crate::VERSION).
+    pub version: u32,
+    /// The links of the zygote's namespaces by their names, as `/proc/self/ns` shows them.
+    pub namespaces: Vec<(String, String)>,
+    /// The zygote has a keyring of its own.
+    pub keyring: bool,
+    /// Landlock holds the commands.
+    pub landlock: bool,
+    /// Resource limits are set.
+    pub rlimits: bool,
+    /// The zygote's bounding set is empty.
+    pub no_capabilities: bool,
+    /// The zygote and its children cannot gain rights.
+    pub no_new_privs: bool,
+    /// Our own filter holds the commands, beside that of the container.
+    pub seccomp: bool,
+    /// Paths of `/proc` that tell of the host are covered.
+    pub masked_proc: bool,
+    /// The variables of the container's description, which those of its image are among; without the plan.
+    pub environment: Vec<(String, String)>,
+}
