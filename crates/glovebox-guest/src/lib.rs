@@ -21,14 +21,16 @@ mod leaves;
 pub mod marks;
 mod modes;
 mod output;
+pub mod own;
 mod processes;
 mod reaper;
 mod run;
 mod runs;
+pub mod seccomp;
 mod server;
 mod sessions;
 mod stream;
-mod sys;
+pub mod sys;
 pub mod zygote;
 
 pub use attributes::serve_attributes;

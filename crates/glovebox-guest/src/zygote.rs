@@ -42,9 +42,6 @@ const COMMAND: u8 = b'c';
 const PARK: u8 = b'p';
 const END: u8 = b'e';
 
-/// The zygote's id in a process namespace of the sandbox's own.
-const OWN_NAMESPACE: u32 = 2;
-
 /// The steps of starting a command, for telling which one failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
@@ -77,6 +74,8 @@ pub struct Identity {
     pub gid: u32,
     /// Whether further groups can be given up; without an id range the kernel does not let anybody.
     pub has_groups: bool,
+    /// Whether all processes that can be seen are the sandbox's: it has a process namespace of its own.
+    pub alone: bool,
 }
 
 /// What every command of a zygote starts with.
@@ -129,7 +128,7 @@ fn park(socket: &OwnedFd, doors: Vec<OwnedFd>, terms: Terms) -> Result<i32, (Ste
 /// ours too, or others have it because the namespace is the host's, it must not be.
 fn end_all(socket: &OwnedFd, identity: Identity) -> Result<i32, (Step, i32)> {
     let shared = !identity.has_groups || identity.uid == 0;
-    if shared || std::process::id() != OWN_NAMESPACE {
+    if shared || !identity.alone {
         return Err((Step::User, libc::EPERM));
     }
     match sys::fork_beside(socket.as_raw_fd()).map_err(|errno| (Step::Fork, errno))? {

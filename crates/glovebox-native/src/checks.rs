@@ -10,6 +10,7 @@ use std::{
 };
 
 use glovebox_core::Layer;
+use glovebox_guest::own;
 use rustix::process::Pid;
 
 use crate::{
@@ -88,10 +89,10 @@ pub(crate) fn present(
 
 /// What this process sees of itself, for a launcher that may not look.
 pub(crate) fn own_view() -> OwnView {
-    let namespaces = NAMESPACES.iter().filter_map(|name| Some((*name, link(name, "self")?)));
+    let namespaces = own::namespaces().into_iter();
     OwnView {
         namespaces: namespaces.map(|(name, link)| (name.to_owned(), link.to_string_lossy().into_owned())).collect(),
-        clean_environment: sys::read_small("/proc/self/environ").is_ok_and(|text| text.bytes().all(|b| b == 0)),
+        clean_environment: own::has_clean_environment(),
         pid: rustix::process::getpid().as_raw_nonzero().get(),
     }
 }
@@ -110,29 +111,23 @@ fn zygote_status(pid: i32) -> Option<(i32, String)> {
     (inside == "2").then_some((pid, status))
 }
 
-const NAMESPACES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
-
 /// The namespaces of the host, for comparison.
 pub(crate) struct HostNamespaces(Vec<(&'static str, PathBuf)>);
 
 impl HostNamespaces {
     /// Those of this process.
     pub(crate) fn own() -> Self {
-        HostNamespaces(NAMESPACES.iter().filter_map(|name| Some((*name, link(name, "self")?))).collect())
+        HostNamespaces(own::namespaces())
     }
 
     fn differs(&self, name: &str, pid: i32) -> bool {
-        self.differs_from(name, link(name, &pid.to_string()).as_ref())
+        self.differs_from(name, fs::read_link(format!("/proc/{pid}/ns/{name}")).ok().as_ref())
     }
 
     fn differs_from(&self, name: &str, theirs: Option<impl AsRef<Path>>) -> bool {
         let ours = self.0.iter().find(|(known, _)| *known == name).map(|(_, link)| link);
         matches!((ours, theirs), (Some(ours), Some(theirs)) if ours.as_path() != theirs.as_ref())
     }
-}
-
-fn link(name: &str, process: &str) -> Option<PathBuf> {
-    fs::read_link(format!("/proc/{process}/ns/{name}")).ok()
 }
 
 /// Whether a map gives root inside an id that means nothing outside.

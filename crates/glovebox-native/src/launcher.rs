@@ -55,7 +55,6 @@ use crate::{
     owner::{Owner, RuntimeFolder},
     plan::{Answer, Failure, GuestReport, Order, step},
     ranges::{Range, Ranges},
-    seccomp,
     skeleton::Skeletons,
     standing::Standing,
     sys, wire,
@@ -154,7 +153,7 @@ fn prepare(control: &OwnedFd, cpus: CpuSet, runtime: RuntimeFolder) -> Result<La
     let mut networks = step("look at the network", Networks::new())?;
     let ranges = (standing == Standing::Root).then(|| Ranges::of(owner.folder(), owner.name()));
     let mut ranges = step("look at the ranges of ids", ranges.transpose())?;
-    let (filter, proc_masks) = (seccomp::compile(), Masks::detect());
+    let (filter, proc_masks) = (glovebox_guest::seccomp::compile(), Masks::detect());
     if standing == Standing::Root && wait_for_events(&events, Some(Duration::ZERO)) == Ok(Vec::new()) {
         // The caller still reads its command line. Without these ahead the first sandbox makes its own, and says why it cannot.
         let _ = ranges.as_mut().map(|ranges| ranges.make_spare(&cgroups));

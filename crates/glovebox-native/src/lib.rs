@@ -20,7 +20,6 @@ mod network;
 mod owner;
 mod plan;
 mod ranges;
-mod seccomp;
 mod skeleton;
 mod standing;
 mod store;

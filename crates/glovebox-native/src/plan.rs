@@ -293,6 +293,12 @@ impl Failure {
     }
 }
 
+impl From<glovebox_guest::own::Failed> for Failure {
+    fn from(failed: glovebox_guest::own::Failed) -> Self {
+        Failure::new(failed.step, &failed.error)
+    }
+}
+
 /// Names a step for errors.
 pub(crate) fn step<T>(name: &str, result: Result<T, impl Into<io::Error>>) -> Result<T, Failure> {
     result.map_err(|error| Failure::new(name, &error.into()))

@@ -9,7 +9,7 @@ use crate::tree::SourceFile;
 /// The only places where `unsafe` may stand. The probe does inside a sandbox what hostile code would
 /// do, and that is raw system calls.
 const FENCES: [&str; 3] =
-    ["crates/glovebox-native/src/sys/", "crates/glovebox-guest/src/sys.rs", "crates/glovebox-probe/src/sys.rs"];
+    ["crates/glovebox-native/src/sys/", "crates/glovebox-guest/src/sys/", "crates/glovebox-probe/src/sys.rs"];
 
 /// How far above an `unsafe` its note may begin.
 const NOTE_LINES: usize = 8;

@@ -9,12 +9,14 @@ use std::{
 };
 
 use glovebox_guest::{
-    Ground, GuestChannel, GuestSockets, Members, Server, marks, serve_attributes,
+    Ground, GuestChannel, GuestSockets, Members, Server, marks,
+    own::{self, USUAL_UMASK},
+    seccomp::{self, Confinement},
+    serve_attributes,
     zygote::{Identity, serve},
 };
 use libc::sock_filter;
 use rustix::{
-    fs::Mode,
     process::{Resource, Rlimit, getrlimit, setrlimit},
     thread::{CapabilitySet, CpuSet},
 };
@@ -27,15 +29,11 @@ use super::{
 };
 use crate::{
     checks,
-    inside::{pass_on, privileges},
+    inside::pass_on,
     plan::{Failure, GuestReport, Plan, Report, step},
-    seccomp::{self, Confinement},
     sys::{self, Forked},
     wire,
 };
-
-/// What programs expect; the launcher's own is empty.
-const USUAL_UMASK: Mode = Mode::WGRP.union(Mode::WOTH);
 
 /// Memory that no program of a sandbox may pin, and signals that may wait: both are counted for the caller's user as a
 /// whole, who must not be left without.
@@ -128,11 +126,11 @@ fn copy_workspace(inside: &Inside) -> Result<(), Failure> {
 fn drop_for_guest(ids: CommandIds) -> Result<(), Failure> {
     let keep = if ids.separate { CapabilitySet::KILL } else { CapabilitySet::empty() };
     if ids.separate {
-        step("empty the bounding set", privileges::empty_bounding_set())?;
+        step("empty the bounding set", own::empty_bounding_set())?;
         step("give up groups", sys::give_up_groups())?;
         step("take the commands' id for files", sys::set_file_ids(ids.uid, ids.gid))?;
     }
-    privileges::drop_capabilities(keep)?;
+    own::drop_capabilities(keep)?;
     // Changes of ids have cleared this, so it is set once more.
     step("die with the launcher", sys::die_with_parent())
 }
@@ -145,7 +143,7 @@ fn start_zygote(inside: &Inside) -> io::Result<(i32, OwnedFd)> {
             match set_up_zygote(socket, inside) {
                 Ok(()) => {
                     let CommandIds { uid, gid, separate } = inside.ids;
-                    serve(sys::adopt(socket), Identity { uid, gid, has_groups: separate });
+                    serve(sys::adopt(socket), Identity { uid, gid, has_groups: separate, alone: false });
                 }
                 Err(failure) => drop(wire::send(sys::adopt(socket), &GuestReport::Failed(failure), &[])),
             }
@@ -168,11 +166,11 @@ fn set_up_zygote(socket: RawFd, inside: &Inside) -> Result<(), Failure> {
     let own = Some(checks::own_view());
     let mut keep = CapabilitySet::empty();
     if ids.separate {
-        step("empty the bounding set", privileges::empty_bounding_set())?;
+        step("empty the bounding set", own::empty_bounding_set())?;
         keep = CapabilitySet::SETUID | CapabilitySet::SETGID;
     }
     step("restrict the commands", rules::restrict(Domain::Commands, folder, plan))?;
-    privileges::drop_capabilities(keep)?;
+    own::drop_capabilities(keep)?;
     step("install the filter of modes", sys::install_filter(&seccomp::compile_no_setid()))?;
     let terms = Confinement { network: plan.host_network, shared_id: !ids.separate, landlock: sys::landlock_version() };
     let further = seccomp::compile_confined(terms);

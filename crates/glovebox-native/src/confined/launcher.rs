@@ -30,7 +30,6 @@ use crate::{
     host_facts,
     owner::{Owner, RuntimeFolder},
     plan::{Answer, Counted, Failure, GuestReport, Order, Plan, step},
-    seccomp,
     sys::{self, KillOnDrop},
     watch::{self, MemoryWatch},
     wire,
@@ -121,7 +120,15 @@ fn prepare(refusal: Failure, cpus: CpuSet, runtime: RuntimeFolder) -> io::Result
     // Orphans of a guest that was killed come here, and the kernel reaps them.
     sys::adopt_orphans()?;
     let owner = Owner::register(runtime.clone())?;
-    Ok(Confined { owner, runtime, refusal, filter: seccomp::compile(), cpus, garbage: true, sandboxes: Vec::new() })
+    Ok(Confined {
+        owner,
+        runtime,
+        refusal,
+        filter: glovebox_guest::seccomp::compile(),
+        cpus,
+        garbage: true,
+        sandboxes: Vec::new(),
+    })
 }
 
 /// Answers every order with the reason why there is no sandbox to be had.

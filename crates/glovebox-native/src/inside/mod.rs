@@ -26,7 +26,7 @@
 //! ```
 
 mod masks;
-pub(crate) mod privileges;
+mod privileges;
 mod quotas;
 mod root;
 mod zygote;
@@ -38,7 +38,7 @@ use std::{
 
 pub(crate) use masks::Masks;
 
-use glovebox_guest::{Ground, GuestChannel, GuestSockets, Server};
+use glovebox_guest::{Ground, GuestChannel, GuestSockets, Server, own};
 use libc::sock_filter;
 use rustix::thread::CpuSet;
 
@@ -128,7 +128,7 @@ fn set_up(inside: Inside) -> Result<(Server, GuestSockets), Failure> {
     step("set the host name", name_host())?;
     root::assemble(trees, &proc_masks, standing)?;
     zygote.release()?;
-    step("empty the bounding set", privileges::empty_bounding_set())?;
+    step("empty the bounding set", own::empty_bounding_set())?;
     let server = step("make the server", Server::new())?;
     if standing == Standing::Root {
         step("join the guest's groups", receive_doors(&launcher).and_then(join_groups))?;

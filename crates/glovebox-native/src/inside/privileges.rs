@@ -2,9 +2,10 @@
 
 use std::io;
 
+use glovebox_guest::own;
 use rustix::{
     process::{Resource, Rlimit, setrlimit},
-    thread::{CapabilitySet, CapabilitySets},
+    thread::CapabilitySet,
 };
 
 use crate::{
@@ -16,9 +17,6 @@ use crate::{
 /// Processes of root inside: the guest and the zygote, and nothing else. Commands are forked by the zygote, which does not
 /// have this limit.
 const GUEST_PROCESSES: u64 = 2;
-
-/// No kernel has more capabilities than this.
-const CAPABILITIES: u32 = 64;
 
 /// Becomes root inside, where there is one. A process that shares its only id with the commands keeps it, and has root's
 /// rights for as long as it does not give them up.
@@ -35,29 +33,12 @@ pub(super) fn drop_for_guest(plan: &Plan) -> Result<(), Failure> {
     let forks = Rlimit { current: Some(GUEST_PROCESSES), maximum: Some(GUEST_PROCESSES) };
     step("limit the guest's processes", setrlimit(Resource::Nproc, forks))?;
     step("take the commands' id for files", sys::set_file_ids(plan.uid, plan.gid))?;
-    drop_capabilities(CapabilitySet::KILL)?;
+    own::drop_capabilities(CapabilitySet::KILL)?;
     // Changes of ids have cleared this, so it is set once more.
     step("die with the launcher", sys::die_with_parent())
 }
 
 /// The zygote keeps the right to become the commands' user.
 pub(super) fn drop_for_zygote() -> Result<(), Failure> {
-    drop_capabilities(CapabilitySet::SETUID | CapabilitySet::SETGID)
-}
-
-/// Takes every capability out of the bounding set. Nothing changes for this process until it drops its own.
-pub(crate) fn empty_bounding_set() -> io::Result<()> {
-    for capability in 0..CAPABILITIES {
-        if !sys::drop_from_bounding_set(capability)? {
-            break;
-        }
-    }
-    Ok(())
-}
-
-pub(crate) fn drop_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
-    let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
-    step("drop capabilities", rustix::thread::set_capabilities(None, sets))?;
-    step("set no_new_privs", rustix::thread::set_no_new_privs(true))?;
-    step("become opaque", sys::set_dumpable(false))
+    Ok(own::drop_capabilities(CapabilitySet::SETUID | CapabilitySet::SETGID)?)
 }

@@ -5,8 +5,6 @@
 
 use std::{fs, io};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
 use crate::sys;
 
 /// Limits of a user namespace, and the host's own setting for a user.
@@ -15,9 +13,6 @@ const COUNTED: [(&str, &str); 2] = [
     ("user/max_inotify_watches", "fs/inotify/max_user_watches"),
 ];
 
-/// Signals that wait, and timers, which are counted with them.
-const SIGNALS: u64 = 4096;
-
 /// Lets this user namespace have half of what the caller has. `settings` is the folder of the kernel's settings.
 pub(super) fn leave_half(settings: &str) -> io::Result<()> {
     for (ours, callers) in COUNTED {
@@ -25,16 +20,6 @@ pub(super) fn leave_half(settings: &str) -> io::Result<()> {
         let Ok(most) = sys::read_small(format!("{settings}/{callers}")) else { continue };
         let most: u64 = most.trim().parse().map_err(io::Error::other)?;
         fs::write(format!("{settings}/{ours}"), (most / 2).to_string())?;
-    }
-    Ok(())
-}
-
-/// Bounds what a process has for itself, whatever its caller may have: signals that wait, and no better place among those
-/// who want the CPU, which no control group would hold.
-pub(super) fn bound() -> io::Result<()> {
-    for (resource, most) in [(Resource::Sigpending, SIGNALS), (Resource::Rtprio, 0), (Resource::Nice, 0)] {
-        let most = getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
-        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
     }
     Ok(())
 }

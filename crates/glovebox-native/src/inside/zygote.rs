@@ -5,33 +5,26 @@ use std::{
     os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd},
 };
 
-use glovebox_guest::zygote::{Identity, serve};
-use landlock::{
-    ABI, Access, AccessFs, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
+use glovebox_guest::{
+    own::{self, FileRules, USUAL_UMASK},
+    seccomp,
+    zygote::{Identity, serve},
 };
 use libc::sock_filter;
 use rustix::{
-    fs::Mode,
     process::{Pid, Resource, Rlimit, getrlimit, setrlimit},
     thread::CpuSet,
 };
 
-use super::{join_groups, privileges, quotas, receive_doors};
+use super::{join_groups, privileges, receive_doors};
 use crate::{
     cgroup::HeldByGroups,
     checks,
     plan::{Failure, GuestReport, Plan, Report, step},
-    seccomp,
     standing::Standing,
     sys::{self, Forked},
     wire,
 };
-
-/// The newest Landlock that this code was written for; older kernels give what they have.
-const LANDLOCK: ABI = ABI::V6;
-
-/// What programs expect; the launcher's own is empty, so that it makes files with exactly the modes it asks for.
-const USUAL_UMASK: Mode = Mode::WGRP.union(Mode::WOTH);
 
 /// What the zygote is to put on itself.
 pub(super) struct Terms<'a> {
@@ -90,7 +83,7 @@ pub(super) fn hear(socket: &OwnedFd) -> io::Result<GuestReport> {
 
 /// Who commands run as. Where there is but one id, groups can neither be set nor need to be.
 fn identity(terms: &Terms<'_>) -> Identity {
-    Identity { uid: terms.plan.uid, gid: terms.plan.gid, has_groups: terms.standing != Standing::OneId }
+    Identity { uid: terms.plan.uid, gid: terms.plan.gid, has_groups: terms.standing != Standing::OneId, alone: true }
 }
 
 fn set_up(socket: RawFd, terms: &Terms<'_>, doors: OwnedFd) -> Result<(), Failure> {
@@ -100,7 +93,7 @@ fn set_up(socket: RawFd, terms: &Terms<'_>, doors: OwnedFd) -> Result<(), Failur
     let mut keep = [socket, doors.as_raw_fd()];
     keep.sort_unstable();
     step("close the guest's descriptors", sys::close_all_but(&keep))?;
-    step("empty the bounding set", privileges::empty_bounding_set())?;
+    step("empty the bounding set", own::empty_bounding_set())?;
     // The groups are made after the id maps are written.
     let groups = step("wait for the groups", receive_doors(&doors))?;
     step("join the commands' groups", join_groups(groups))?;
@@ -134,7 +127,7 @@ fn set_limits(plan: &Plan, standing: Standing, held: HeldByGroups) -> io::Result
     let both = |n: u64| Rlimit { current: Some(n), maximum: Some(n) };
     setrlimit(Resource::Nofile, both(plan.open_files))?;
     setrlimit(Resource::Core, both(0))?;
-    quotas::bound()?;
+    own::bound()?;
     if plan.writes_to_host() {
         setrlimit(Resource::Fsize, both(plan.disk))?;
     }
@@ -149,36 +142,9 @@ fn set_limits(plan: &Plan, standing: Standing, held: HeldByGroups) -> io::Result
     if kept { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
-/// Reading everywhere, writing only where something is meant to be written. Says whether the kernel enforces what matters:
-/// with the host's network that includes keeping its abstract sockets out of reach, which older kernels cannot.
+/// Reading everywhere, writing only where something is meant to be written. The host's abstract sockets are reachable through
+/// its network namespace, and must not be.
 fn restrict_files(plan: &Plan) -> bool {
-    let rules = || -> Result<RulesetStatus, Box<dyn std::error::Error>> {
-        let all = AccessFs::from_all(LANDLOCK);
-        let read = AccessFs::from_read(LANDLOCK);
-        let write_files = read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
-        let mut ruleset = Ruleset::default().handle_access(all)?;
-        if plan.host_network {
-            // The host's abstract sockets are reachable through its network namespace, and must not be.
-            ruleset = ruleset.scope(Scope::AbstractUnixSocket)?;
-        }
-        let mut rules = ruleset.create()?.add_rule(PathBeneath::new(PathFd::new("/")?, read))?;
-        for folder in ["/proc", "/dev"] {
-            rules = rules.add_rule(PathBeneath::new(PathFd::new(folder)?, write_files))?;
-        }
-        let mounted = plan.mounts.iter().filter(|mount| !mount.read_only).map(|mount| mount.target.as_str());
-        for folder in ["/workspace", "/home/user", "/tmp", "/dev/shm"].into_iter().chain(mounted) {
-            let path = PathFd::new(folder)?;
-            let is_folder = std::fs::metadata(folder)?.is_dir();
-            rules = rules.add_rule(PathBeneath::new(
-                path,
-                if is_folder { all } else { write_files & AccessFs::from_file(LANDLOCK) },
-            ))?;
-        }
-        Ok(rules.restrict_self()?.ruleset)
-    };
-    match rules() {
-        Ok(RulesetStatus::FullyEnforced) => true,
-        Ok(RulesetStatus::PartiallyEnforced) => !plan.host_network,
-        _ => false,
-    }
+    let written = plan.mounts.iter().filter(|mount| !mount.read_only).map(|mount| mount.target.as_str()).collect();
+    FileRules { written, hidden: None, own_sockets: plan.host_network }.restrict()
 }

@@ -2,7 +2,6 @@
 #![allow(unsafe_code)]
 
 mod cpus;
-mod memory;
 
 use std::{
     ffi::c_int,
@@ -14,39 +13,13 @@ use rustix::process::Pid;
 use tokio::io::{Interest, unix::AsyncFd};
 
 pub(crate) use cpus::{allow_all_cpus, fork_aside, give_way, let_others_go_first, schedule_as_usual, send_elsewhere};
-pub(crate) use memory::{clean_slate, set_name};
-
-/// Which side of a fork this is.
-pub(crate) enum Forked {
-    /// The new process.
-    Child,
-    /// The old one, with the new one's id and a descriptor that means it and never another.
-    Parent { pid: Pid, pidfd: OwnedFd },
-}
+pub(crate) use glovebox_guest::sys::{
+    Forked, clean_slate, close_all_but, exit_now, fork_with, give_up_groups, install_filter, new_session_keyring,
+    read_small, set_dumpable, set_file_ids, set_name, status_field,
+};
 
 /// Descriptors that are kept for long have at least this number.
 const KEPT_FROM: RawFd = 64;
-
-/// Forks with new namespaces, and with descriptors in common if the flags say so. The caller must be single-threaded: the child goes on in a copy of all memory, in which
-/// a lock that another thread held would stay locked. It is `clone` and not `clone3`, which the filters of containers refuse
-/// even to those who want no namespace, because they cannot look at its arguments.
-pub(crate) fn fork_with(flags: u64) -> io::Result<Forked> {
-    let mut pidfd: RawFd = -1;
-    let flags = flags | (libc::CLONE_PIDFD | libc::SIGCHLD) as u64;
-    // SAFETY: a fork-like clone without a stack of its own. The child continues here with a copy of the single-threaded
-    // caller's memory. The kernel writes the descriptor, and nothing else, to the place that is given.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, &raw mut pidfd, 0, 0) };
-    match pid {
-        -1 => Err(io::Error::last_os_error()),
-        0 => Ok(Forked::Child),
-        _ => {
-            // SAFETY: the kernel stored a new descriptor here that nobody else owns.
-            let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-            let pid = Pid::from_raw(pid as c_int).expect("the kernel returned a process id");
-            Ok(Forked::Parent { pid, pidfd })
-        }
-    }
-}
 
 /// Forks as [`fork_with`], in the name of another user: new user namespaces are charged to that one. The caller must be root.
 pub(crate) fn fork_charged_to(user: u32, flags: u64) -> io::Result<Forked> {
@@ -72,37 +45,6 @@ pub(crate) fn fork_charged_to(user: u32, flags: u64) -> io::Result<Forked> {
 fn set_user_ids(real: u32, effective: u32, saved: u32) -> io::Result<()> {
     // SAFETY: plain numbers.
     check(unsafe { libc::setresuid(real, effective, saved) }.into())
-}
-
-/// Reads one of the kernel's small files whole. Unlike an ordinary file it has no size to ask for, so this takes half the
-/// calls that reading in growing pieces does.
-pub(crate) fn read_small(path: impl AsRef<std::path::Path>) -> io::Result<String> {
-    use rustix::fs::{Mode, OFlags};
-    let file = rustix::fs::open(path.as_ref(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut text = vec![0; 8192];
-    let mut length = 0;
-    loop {
-        if length == text.len() {
-            text.resize(2 * length, 0);
-        }
-        match rustix::io::read(&file, &mut text[length..])? {
-            0 => break,
-            more => length += more,
-        }
-    }
-    text.truncate(length);
-    String::from_utf8(text).map_err(io::Error::other)
-}
-
-/// A field of a process's status file, by its whole name.
-pub(crate) fn status_field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
-    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
-}
-
-/// Ends this process at once, without running destructors or exit handlers of the process it was forked from.
-pub(crate) fn exit_now(code: c_int) -> ! {
-    // SAFETY: `_exit` is always sound.
-    unsafe { libc::_exit(code) }
 }
 
 /// Waits until a child is over and nothing of it is left. The kernel reaps the launcher's children by itself, but a moment
@@ -207,13 +149,6 @@ fn set_mount_attributes(tree: BorrowedFd<'_>, how: c_int, attributes: MountAttr)
     check(result)
 }
 
-/// Joins a new, empty session keyring.
-pub(crate) fn new_session_keyring() -> io::Result<()> {
-    const KEYCTL_JOIN_SESSION_KEYRING: c_int = 1;
-    // SAFETY: a null name asks for an anonymous keyring; nothing is read through it.
-    check(unsafe { libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, std::ptr::null::<u8>()) })
-}
-
 /// Moves this process into new namespaces.
 pub(crate) fn unshare(flags: c_int) -> io::Result<()> {
     // SAFETY: only namespaces are unshared, no memory or descriptor table.
@@ -224,13 +159,6 @@ pub(crate) fn unshare(flags: c_int) -> io::Result<()> {
 /// and does nothing otherwise. A container's filter may refuse the question; that is no thread.
 pub(crate) fn has_one_thread() -> bool {
     unshare(libc::CLONE_THREAD).map_err(|error| error.raw_os_error()) != Err(Some(libc::EINVAL))
-}
-
-/// Installs a seccomp filter on this process.
-pub(crate) fn install_filter(program: &[libc::sock_filter]) -> io::Result<()> {
-    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
-    // SAFETY: the kernel copies the program, whose length is stated, before the call returns.
-    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) })
 }
 
 /// Installs a seccomp filter that hands calls over, and returns what they are handed over through.
@@ -261,17 +189,6 @@ pub(crate) fn tmpfs_has_user_xattrs() -> bool {
     file.is_ok_and(|file| fsetxattr(file, "user.glovebox", b"1", XattrFlags::empty()).is_ok())
 }
 
-/// Makes all file accesses of this process those of another user, for good.
-pub(crate) fn set_file_ids(uid: u32, gid: u32) -> io::Result<()> {
-    // SAFETY: plain numbers. Both calls return the former id and never fail, so the result is asked for again.
-    let now = unsafe {
-        libc::setfsgid(gid);
-        libc::setfsuid(uid);
-        (libc::setfsuid(u32::MAX), libc::setfsgid(u32::MAX))
-    };
-    if now == (uid as c_int, gid as c_int) { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
-}
-
 /// Becomes root of this user namespace, with root's group as the only further one: it stays when the id for files
 /// changes, and lets the guest see all processes.
 pub(crate) fn become_root() -> io::Result<()> {
@@ -292,12 +209,6 @@ pub(crate) fn become_user(uid: u32) -> io::Result<()> {
         check(libc::setresgid(uid, uid, uid).into())?;
         check(libc::setresuid(uid, uid, uid).into())
     }
-}
-
-/// Leaves all further groups.
-pub(crate) fn give_up_groups() -> io::Result<()> {
-    // SAFETY: an empty list has no members to read.
-    check(unsafe { libc::setgroups(0, std::ptr::null()) }.into())
 }
 
 /// Kills every process that this one may signal, but not itself.
@@ -370,21 +281,6 @@ pub(crate) fn outlive_parent() -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) }.into())
 }
 
-/// Lets other processes of the same user look into this one, or keeps them from it.
-pub(crate) fn set_dumpable(dumpable: bool) -> io::Result<()> {
-    // SAFETY: plain numbers.
-    check(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, c_int::from(dumpable)) }.into())
-}
-
-/// Takes a capability out of the bounding set. Says whether the kernel knows it.
-pub(crate) fn drop_from_bounding_set(capability: u32) -> io::Result<bool> {
-    // SAFETY: plain numbers.
-    match check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability as libc::c_ulong, 0, 0, 0) }.into()) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
-        other => other.map(|()| true),
-    }
-}
-
 /// Closes every descriptor of this process but one, and puts /dev/null where the standard streams were: a process that
 /// has none would be given their numbers for other things.
 pub(crate) fn keep_only(descriptor: OwnedFd) -> io::Result<OwnedFd> {
@@ -398,27 +294,6 @@ pub(crate) fn keep_only(descriptor: OwnedFd) -> io::Result<OwnedFd> {
     let _ = null.into_raw_fd();
     close_all_but(&[number])?;
     Ok(adopt(number))
-}
-
-/// Closes every descriptor but the standard streams and those in the sorted list. A process that shares its descriptors with
-/// the one it was forked from has its own from here on, and those above the last of the list are not even copied.
-pub(crate) fn close_all_but(keep: &[RawFd]) -> io::Result<()> {
-    let above = keep.last().map_or(3, |last| last + 1).max(3);
-    close_range(above, c_int::MAX, libc::CLOSE_RANGE_UNSHARE as c_int)?;
-    let mut from = 3;
-    for &fd in keep {
-        if fd > from {
-            close_range(from, fd - 1, 0)?;
-        }
-        from = from.max(fd + 1);
-    }
-    Ok(())
-}
-
-fn close_range(first: RawFd, last: RawFd, flags: c_int) -> io::Result<()> {
-    // SAFETY: the descriptors closed here have owners in this process only in values that are never dropped: a forked
-    // process ends by `exit_now` and returns to no frame of the one it was forked from.
-    check(unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) })
 }
 
 /// Moves a descriptor that is kept for long out of the way of those that a fork hands on, which have lower numbers then.
@@ -446,13 +321,6 @@ fn check(result: libc::c_long) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_field_is_found_by_its_whole_name() {
-        let status = "CapBnd:\t0000\nSeccomp:\t2\nSeccomp_filters:\t1\n";
-        assert_eq!(status_field(status, "Seccomp"), Some("2"));
-        assert_eq!(status_field(status, "Cap"), None);
-    }
 
     #[test]
     fn a_process_whose_parent_is_another_by_now_is_told_so() {

@@ -11,13 +11,13 @@ use super::{ALLOW, AND, ANY_BIT, EQUAL, ERRNO, OFFSET_NUMBER, jump, load, ret};
 
 /// What the filter depends on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Confinement {
+pub struct Confinement {
     /// Whether programs may use the host's network.
-    pub(crate) network: bool,
+    pub network: bool,
     /// Whether commands run under an id that others have too.
-    pub(crate) shared_id: bool,
+    pub shared_id: bool,
     /// The version of Landlock that this kernel has.
-    pub(crate) landlock: i64,
+    pub landlock: i64,
 }
 
 const HAND_OVER: u32 = 0x7fc0_0000;
@@ -26,7 +26,7 @@ const HAND_OVER: u32 = 0x7fc0_0000;
 type Body = Vec<sock_filter>;
 
 /// Compiles the filter.
-pub(crate) fn compile_confined(terms: Confinement) -> Vec<sock_filter> {
+pub fn compile_confined(terms: Confinement) -> Vec<sock_filter> {
     let mut program = vec![load(OFFSET_NUMBER)];
     let mut when = |numbers: &[i64], body: &dyn Fn() -> Body| {
         for number in numbers {

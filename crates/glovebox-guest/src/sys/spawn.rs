@@ -1,10 +1,9 @@
-//! The one place of the guest that needs `unsafe`: starting a command as fast as the kernel allows.
+//! Starting a command as fast as the kernel allows.
 //!
 //! The zygote calls `clone` with `CLONE_VM | CLONE_VFORK`, as `posix_spawn` does: nothing is copied, and the zygote
 //! stands still until the child has replaced itself. The child therefore runs in the zygote's memory, on a stack of
 //! its own, and must do nothing but system calls on values that were prepared before. `CLONE_PARENT` makes it a
 //! child of the guest.
-#![allow(unsafe_code)]
 
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_void},
@@ -114,12 +113,6 @@ pub(crate) fn kill_all_of(uid: u32) -> i32 {
             _ => 1,
         }
     }
-}
-
-/// Ends this process at once.
-pub(crate) fn exit_now(code: i32) -> ! {
-    // SAFETY: ends the process, without running anything of the zygote's.
-    unsafe { libc::_exit(code) }
 }
 
 /// Registers a descriptor with the runtime.

@@ -4,7 +4,7 @@ use std::{ffi::CString, io};
 
 /// Empties this process's environment and overwrites the memory in which the kernel finds command line and
 /// environment, so that `/proc/PID/cmdline` and `/proc/PID/environ` of it and of all its forks tell nothing.
-pub(crate) fn clean_slate(name: &str) -> io::Result<()> {
+pub fn clean_slate(name: &str) -> io::Result<()> {
     let stat = super::read_small("/proc/self/stat")?;
     let (_, fields) = stat.rsplit_once(") ").ok_or(io::ErrorKind::InvalidData)?;
     // The field after the name is the third of proc(5), so field n is at n - 3.
@@ -28,7 +28,7 @@ pub(crate) fn clean_slate(name: &str) -> io::Result<()> {
 }
 
 /// Sets the short name of this process; the kernel cuts it at 15 bytes.
-pub(crate) fn set_name(name: &str) {
+pub fn set_name(name: &str) {
     let name = CString::new(name).unwrap_or_default();
     // SAFETY: the kernel copies a NUL-terminated string.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
