@@ -14,6 +14,7 @@
 //! nothing from a command but the bytes of its pipes. Neither keeps a secret once it is handed over.
 
 mod attributes;
+pub mod container;
 mod files;
 mod ground;
 mod input;

@@ -29,6 +29,11 @@ impl Process {
     fn is_over(&self) -> bool {
         self.zombie && self.threads <= 1
     }
+
+    /// Whether it came in from outside, whose processes have no number here: none of the sandbox's own, whose parents are inside.
+    fn entered(&self) -> bool {
+        self.parent == 0
+    }
 }
 
 /// Which processes a signal is for.
@@ -64,6 +69,21 @@ pub(crate) struct Signalled {
     pub(crate) found: usize,
     /// Processes that ended before it was known whose they were.
     pub(crate) vanished: usize,
+}
+
+/// Whether there is a process of commands, but for those of interpreters that only wait, which are given by their ids.
+pub(crate) fn are_at_work(zygote: i32, resting: &[i32]) -> bool {
+    let (processes, _) = list(Members::Visible);
+    let rests = |process: &Process| {
+        resting.iter().any(|main| is_in(&processes, process, Target::Command { main: *main, zygote }))
+    };
+    let guest = getpid().as_raw_nonzero().get();
+    processes.iter().any(|process| {
+        process.pid != guest
+            && is_in(&processes, process, Target::Everything { zygote })
+            && !process.is_over()
+            && !rests(process)
+    })
 }
 
 /// Sends a signal to each process of the target once.
@@ -130,7 +150,7 @@ fn is_in_leaf(process: &Process, name: &str) -> bool {
 fn is_in(processes: &[Process], process: &Process, target: Target<'_>) -> bool {
     match target {
         Target::Leaf { name } => is_in_leaf(process, name),
-        Target::Everything { zygote } => process.pid != zygote,
+        Target::Everything { zygote } => process.pid != zygote && !process.entered(),
         Target::Command { main, zygote } => {
             if process.pid == zygote {
                 return false;

@@ -6,7 +6,7 @@ use std::{
     io,
     os::fd::AsFd,
     rc::Rc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
@@ -83,12 +83,18 @@ pub(crate) struct Runs {
     under_way: RefCell<Vec<Rc<Run>>>,
     /// The oldest end first.
     over: RefCell<VecDeque<Rc<Run>>>,
+    last_end: Cell<Option<Instant>>,
 }
 
 impl Runs {
     /// How many are under way.
     pub(crate) fn count(&self) -> usize {
         self.under_way.borrow().len()
+    }
+
+    /// When the last one ended.
+    pub(crate) fn last_end(&self) -> Option<Instant> {
+        self.last_end.get()
     }
 
     /// A run by its id.
@@ -121,6 +127,7 @@ impl Runs {
     pub(crate) fn ended(&self, run: &Rc<Run>, exited: Exited) {
         run.ended.set(Some(exited));
         run.output.close();
+        self.last_end.set(Some(Instant::now()));
         self.under_way.borrow_mut().retain(|other| !Rc::ptr_eq(other, run));
         let mut over = self.over.borrow_mut();
         over.push_back(run.clone());

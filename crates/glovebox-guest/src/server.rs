@@ -9,6 +9,7 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     rc::Rc,
+    time::Instant,
 };
 
 use bytes::Bytes;
@@ -80,9 +81,47 @@ pub(crate) struct Guest {
     /// Requests so far, and the news of each: tells when there was nothing to do for a while.
     requests: Cell<u64>,
     requested: Notify,
+    /// Connections that are open, and when the last one closed.
+    connections: Cell<usize>,
+    left: Cell<Instant>,
 }
 
 impl Guest {
+    /// A guest, with the tasks that it always has. The zygote may still be preparing itself.
+    pub(crate) fn new(zygote: OwnedFd, zygote_pid: i32, stays: bool, ground: Ground) -> io::Result<Rc<Self>> {
+        rustix::io::ioctl_fionbio(&zygote, true)?;
+        let guest = Rc::new(Guest {
+            reaper: Reaper::default(),
+            zygote: Mutex::new(sys::register(zygote)?),
+            zygote_owes: Cell::new(false),
+            zygote_pid,
+            stays,
+            ground,
+            runs: Runs::default(),
+            sessions: Sessions::default(),
+            leaves: Leaves::default(),
+            paused: watch::Sender::new(false),
+            killing: Mutex::new(()),
+            requests: Cell::new(0),
+            requested: Notify::new(),
+            connections: Cell::new(0),
+            left: Cell::new(Instant::now()),
+        });
+        tokio::task::spawn_local(guest.reaper.clone().serve());
+        tokio::task::spawn_local(rest_when_idle(guest.clone()));
+        Ok(guest)
+    }
+
+    /// How many connections are open.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.get()
+    }
+
+    /// When the last connection closed.
+    pub(crate) fn left(&self) -> Instant {
+        self.left.get()
+    }
+
     /// The zygote, once it has answered all that it was asked.
     pub(crate) async fn zygote(&self) -> io::Result<MutexGuard<'_, AsyncFd<OwnedFd>>> {
         let zygote = self.zygote.lock().await;
@@ -96,6 +135,23 @@ impl Guest {
     /// Whether there is but one run, and nothing that tells its processes from those of others.
     pub(crate) fn is_alone(&self) -> bool {
         self.runs.count() <= 1 && !self.leaves.are_there() && self.sessions.are_none()
+    }
+}
+
+/// A connection, counted as long as it is open.
+pub(crate) struct Open(Rc<Guest>);
+
+impl Open {
+    pub(crate) fn new(guest: Rc<Guest>) -> Self {
+        guest.connections.set(guest.connections.get() + 1);
+        Open(guest)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.connections.set(self.0.connections.get() - 1);
+        self.0.left.set(Instant::now());
     }
 }
 
@@ -120,7 +176,12 @@ impl Server {
         hear: impl FnMut(&OwnedFd) -> io::Result<W>,
         tell: impl FnOnce(W) -> io::Result<()>,
     ) -> io::Result<()> {
-        LocalSet::new().block_on(&self.runtime, serve(sockets, hear, tell))
+        self.see_through(serve(sockets, hear, tell))
+    }
+
+    /// Does some work to its end.
+    pub(crate) fn see_through<F: Future>(self, work: F) -> F::Output {
+        LocalSet::new().block_on(&self.runtime, work)
     }
 }
 
@@ -129,24 +190,8 @@ async fn serve<W>(
     mut hear: impl FnMut(&OwnedFd) -> io::Result<W>,
     tell: impl FnOnce(W) -> io::Result<()>,
 ) -> io::Result<()> {
-    rustix::io::ioctl_fionbio(&sockets.zygote, true)?;
-    let guest = Rc::new(Guest {
-        reaper: Reaper::default(),
-        zygote: Mutex::new(sys::register(sockets.zygote)?),
-        zygote_owes: Cell::new(false),
-        zygote_pid: sockets.zygote_pid,
-        stays: matches!(sockets.channel, GuestChannel::Listening(_)),
-        ground: sockets.ground,
-        runs: Runs::default(),
-        sessions: Sessions::default(),
-        leaves: Leaves::default(),
-        paused: watch::Sender::new(false),
-        killing: Mutex::new(()),
-        requests: Cell::new(0),
-        requested: Notify::new(),
-    });
-    tokio::task::spawn_local(guest.reaper.clone().serve());
-    tokio::task::spawn_local(rest_when_idle(guest.clone()));
+    let stays = matches!(sockets.channel, GuestChannel::Listening(_));
+    let guest = Guest::new(sockets.zygote, sockets.zygote_pid, stays, sockets.ground)?;
     if let Some(listening) = sockets.leaves {
         tokio::task::spawn_local(leaves::serve(guest.clone(), listening));
     }
@@ -168,11 +213,11 @@ async fn serve<W>(
     serving.await
 }
 
-async fn serve_channel(guest: Rc<Guest>, channel: GuestChannel) -> io::Result<()> {
+pub(crate) async fn serve_channel(guest: Rc<Guest>, channel: GuestChannel) -> io::Result<()> {
     match channel {
         GuestChannel::Connected(stream) => {
             rustix::io::ioctl_fionbio(&stream, true)?;
-            serve_connection(guest, UnixStream::from_std(stream.into())?).await
+            serve_connection(Open::new(guest), UnixStream::from_std(stream.into())?).await
         }
         GuestChannel::Listening(socket) => {
             rustix::io::ioctl_fionbio(&socket, true)?;
@@ -183,7 +228,6 @@ async fn serve_channel(guest: Rc<Guest>, channel: GuestChannel) -> io::Result<()
 
 /// Serves everybody who connects.
 async fn accept_all(guest: Rc<Guest>, socket: UnixListener) -> io::Result<()> {
-    let open = Rc::new(Cell::new(0));
     loop {
         let stream = match socket.accept().await {
             Ok((stream, _)) => stream,
@@ -196,17 +240,16 @@ async fn accept_all(guest: Rc<Guest>, socket: UnixListener) -> io::Result<()> {
         if !is_from_outside(&stream) {
             continue;
         }
-        if open.get() >= bound::CONNECTIONS {
-            tokio::task::spawn_local(turn_away(stream));
-            continue;
-        }
-        open.set(open.get() + 1);
-        let (guest, open) = (guest.clone(), open.clone());
-        tokio::task::spawn_local(async move {
-            // A connection that breaks the rules ends; the others know nothing of it.
-            let _ = serve_connection(guest, stream).await;
-            open.set(open.get() - 1);
-        });
+        serve_beside(&guest, stream);
+    }
+}
+
+/// Serves a connection beside others, if there are not too many. One that breaks the rules ends; the others know nothing of it.
+pub(crate) fn serve_beside(guest: &Rc<Guest>, stream: UnixStream) {
+    if guest.connections() >= bound::CONNECTIONS {
+        tokio::task::spawn_local(turn_away(stream));
+    } else {
+        tokio::task::spawn_local(serve_connection(Open::new(guest.clone()), stream));
     }
 }
 
@@ -240,7 +283,8 @@ async fn greet(stream: UnixStream) -> io::Result<Connection<UnixStream, Bytes>> 
         .map_err(io::Error::other)
 }
 
-async fn serve_connection(guest: Rc<Guest>, stream: UnixStream) -> io::Result<()> {
+pub(crate) async fn serve_connection(open: Open, stream: UnixStream) -> io::Result<()> {
+    let guest = &open.0;
     let mut connection = greet(stream).await?;
     while let Some(request) = connection.accept().await {
         let (request, respond) = request.map_err(io::Error::other)?;

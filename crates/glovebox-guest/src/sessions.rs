@@ -122,6 +122,15 @@ impl Sessions {
         self.0.borrow().iter().filter_map(known).collect()
     }
 
+    /// The interpreters that only wait.
+    pub(crate) fn resting(&self) -> Vec<i32> {
+        let resting = |session: &Rc<Session>| {
+            let known = session.known.borrow();
+            (known.at_rest && known.pid > 0).then_some(known.pid)
+        };
+        self.0.borrow().iter().filter_map(resting).collect()
+    }
+
     fn find(&self, name: &str) -> Option<Rc<Session>> {
         self.0.borrow().iter().find(|session| session.name == name).cloned()
     }

@@ -7,7 +7,8 @@
 //!
 //! Where the backend is not on the same machine there is no folder that both see. Then `/.glovebox/guest bridge`, started by
 //! the backend inside, reads the sandbox's key from its standard input (64 hexadecimal digits and a line break) and joins its
-//! standard streams to [`INNER_SOCKET`], which the guest serves in place of the others.
+//! standard streams to [`INNER_SOCKET`], which the guest serves in place of the others. Every connection of a bridge begins with
+//! the report, and is the channel then.
 
 use serde::{Deserialize, Serialize};
 
@@ -59,7 +60,7 @@ pub enum Door {
     Folder,
     /// Through a bridge that knows the key: 64 hexadecimal digits.
     Bridge {
-        /// The SHA-256 of the key, hexadecimal; the key itself is never where a container's description shows it.
+        /// The SHA-256 of the key's 64 digits, hexadecimal; the key itself is never where a container's description shows it.
         key_sha256: String,
     },
 }

@@ -1,0 +1,129 @@
+//! The first process of a container, from its first instruction to the moment it serves.
+
+use std::{io, process::ExitCode};
+
+use glovebox_proto::container::{PLAN, Plan, Ready, Report};
+use rustix::{
+    fs::Mode,
+    process::{Resource, umask},
+    thread::CapabilitySet,
+};
+use tokio::signal::unix::{SignalKind, signal};
+use zeroize::Zeroizing;
+
+use super::{door, door::Door, fail, folders, life, zygote};
+use crate::{
+    Ground, Server,
+    own::{self, Failed, bound_to, step},
+    seccomp,
+    server::Guest,
+    sys,
+};
+
+/// The guest's life.
+pub(super) fn init() -> ExitCode {
+    if std::process::id() != 1 {
+        return fail(&io::Error::other("init is the first process of a container, and this is none"));
+    }
+    match live() {
+        // Nothing of the container is left when its first process ends.
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Refusal { step, error }) => fail(&io::Error::other(format!("{step}: {error}"))),
+    }
+}
+
+/// Why there is no sandbox: a step of the guest's, or of the zygote's.
+struct Refusal {
+    step: String,
+    error: io::Error,
+}
+
+impl From<Failed> for Refusal {
+    fn from(failed: Failed) -> Self {
+        Refusal { step: failed.step.to_owned(), error: failed.error }
+    }
+}
+
+impl Refusal {
+    /// As the host is told of it.
+    fn report(&self) -> Report {
+        report_of(&self.step, &self.error)
+    }
+}
+
+fn live() -> Result<(), Refusal> {
+    let (plan, environment) = match read_orders() {
+        Ok(orders) => orders,
+        Err(failed) => {
+            let _ = door::refuse_without_plan(&failed.report());
+            return Err(failed);
+        }
+    };
+    let door = step("open the door", open_door(&plan))?;
+    let (server, zygote, ready) = match set_up(&plan) {
+        Ok(made) => made,
+        Err(failed) => {
+            let _ = door.refuse(&failed.report());
+            return Err(failed);
+        }
+    };
+    let report = Report::Ready(Ready { environment, ..ready });
+    Ok(step("serve the host", server.see_through(serve(&plan, door, zygote, &report)))?)
+}
+
+/// What the container's description says: the plan, and all other variables. Nothing of it stays where others could read it.
+fn read_orders() -> Result<(Plan, Vec<(String, String)>), Refusal> {
+    let text = Zeroizing::new(std::env::var(PLAN).unwrap_or_default());
+    let known = std::env::vars_os().filter(|(name, _)| name != PLAN);
+    // What is no text cannot be said; no program of an image's maker relies on it.
+    let environment = known.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let environment = environment.collect();
+    step("wipe the environment", sys::clean_slate("glovebox-guest"))?;
+    let plan = step("read the plan", serde_json::from_str(&text))?;
+    Ok((plan, environment))
+}
+
+fn open_door(plan: &Plan) -> io::Result<Door> {
+    sys::close_all_but(&[])?;
+    // Files are made with exactly the modes that are asked for.
+    umask(Mode::empty());
+    Door::open(plan)
+}
+
+/// Makes the sandbox, and gives up what that took.
+fn set_up(plan: &Plan) -> Result<(Server, zygote::Zygote, Ready), Refusal> {
+    step("make the folders", folders::make(plan))?;
+    // The image may have root in groups that commands are not in.
+    step("leave groups", sys::give_up_groups())?;
+    step("empty the bounding set", own::empty_bounding_set())?;
+    let filter = seccomp::compile();
+    let zygote = step("start the zygote", zygote::start(plan, &filter))?;
+    // Where the container has its keyring from its maker, it keeps that one.
+    let _ = sys::new_session_keyring();
+    let server = step("make the server", Server::new())?;
+    step("limit the guest's processes", bound_to(Resource::Nproc, 0))?;
+    // Its file accesses become those of the commands, so that it can never be talked into opening what they could not.
+    step("take the commands' id for files", sys::set_file_ids(plan.uid, plan.gid))?;
+    own::drop_capabilities(CapabilitySet::KILL)?;
+    step("install the filter", sys::install_filter(&filter))?;
+    match step("hear from the zygote", zygote.hear())? {
+        Report::Ready(ready) => Ok((server, zygote, ready)),
+        Report::Failed { step, errno } => Err(Refusal { step, error: io::Error::from_raw_os_error(errno) }),
+    }
+}
+
+/// Serves until the host lets the sandbox end, its time has come, or it is asked to stop.
+async fn serve(plan: &Plan, door: Door, zygote: zygote::Zygote, report: &Report) -> io::Result<()> {
+    let guest = Guest::new(zygote.socket, zygote.pid, plan.living, Ground::default())?;
+    let mut stopped = signal(SignalKind::terminate())?;
+    tokio::select! {
+        served = door.serve(guest.clone(), report) => served,
+        () = life::over(&guest, plan) => Ok(()),
+        _ = stopped.recv() => Ok(()),
+    }
+}
+
+/// A step that failed, as the host is told of it.
+pub(super) fn report_of(step: &str, error: &io::Error) -> Report {
+    Report::Failed { step: step.to_owned(), errno: error.raw_os_error().unwrap_or(libc::EIO) }
+}
