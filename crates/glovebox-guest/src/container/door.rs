@@ -94,14 +94,17 @@ impl Door {
                         GuestChannel::Listening(listening.into())
                     }
                 };
-                serve_channel(guest, channel).await
+                // However the connection ends, the sandbox has done its work.
+                let _ = serve_channel(guest, channel).await;
+                Ok(())
             }
             Door::Bridge { listening, key, living: false } => {
                 let mut bridges = Bridges::new(listening, key)?;
                 let mut stream = tokio::time::timeout(PATIENCE, bridges.next()).await?;
                 drop(bridges);
                 stream.write_all(&report).await?;
-                serve_connection(Open::new(guest), stream).await
+                let _ = serve_connection(Open::new(guest), stream).await;
+                Ok(())
             }
             Door::Bridge { listening, key, living: true } => {
                 let mut bridges = Bridges::new(listening, key)?;

@@ -22,8 +22,8 @@ use crate::{
 
 /// The guest's life.
 pub(super) fn init() -> ExitCode {
-    if std::process::id() != 1 {
-        return fail(&io::Error::other("init is the first process of a container, and this is none"));
+    if std::process::id() != 1 || !rustix::process::geteuid().is_root() {
+        return fail(&io::Error::other("init is the first process of a container and its root, and this is not"));
     }
     match live() {
         // Nothing of the container is left when its first process ends.
