@@ -139,7 +139,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global flags")]
 pub(crate) struct Globals {
-    /// What makes the sandbox: native, the only one of this version
+    /// What makes the sandbox: native, which is this host's own kernel, or docker
     #[arg(long, global = true, value_name = "NAME", default_value = "native")]
     pub(crate) backend: String,
     /// Print one JSON document on standard output, and nothing else

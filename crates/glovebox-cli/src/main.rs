@@ -6,6 +6,7 @@
 //! standard output while a run lasts.
 
 mod args;
+mod backends;
 mod check;
 mod command_line;
 mod config;

@@ -3,14 +3,14 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use glovebox_core::{
-    Command, Error, ErrorCode, Label, Language, Layer, Limits, Network, Result, SandboxSpec, Tier, User, parse_count,
-    parse_cpus, parse_duration, parse_memory, parse_open_files, parse_size,
+    Command, Error, ErrorCode, Image, Label, Language, Layer, Limits, Network, Result, SandboxSpec, Tier, User,
+    parse_count, parse_cpus, parse_duration, parse_memory, parse_open_files, parse_size,
 };
 use glovebox_engine::{Capture, RunRequest, Toolchains};
 
 use crate::{
     args::{CommandArgs, Globals, RunArgs, SandboxArgs},
-    environment, files,
+    backends, environment, files,
     flags::{Flags, Origin},
     program::{self, Typed},
     session::Wanted,
@@ -36,10 +36,13 @@ pub(crate) fn plan(
     flags: &Flags,
     after_dashes: Option<Vec<OsString>>,
 ) -> Result<Plan> {
+    let kind = backends::kind(globals, flags)?;
     let spec = sandbox_spec(&args.sandbox, flags)?;
-    let toolchains = files::toolchains(&args.sandbox, flags)?;
+    let toolchains = backends::toolchains(kind, files::toolchains(&args.sandbox, flags)?)?;
     let typed = Typed { call: "glovebox run".to_owned(), program: &args.program, after_dashes };
-    command_plan(globals, typed, &args.command, flags, (spec, toolchains))
+    let mut plan = command_plan(globals, typed, &args.command, flags, (spec, toolchains))?;
+    backends::choose_image(&mut plan.request.spec, kind, plan.language)?;
+    Ok(plan)
 }
 
 /// Checks the flags of a command that runs in a sandbox of this spec.
@@ -133,10 +136,9 @@ pub(crate) fn sandbox_spec(args: &SandboxArgs, flags: &Flags) -> Result<SandboxS
         let error = Error::new(ErrorCode::Usage, "--workspace-mode needs --workspace");
         return Err(error.hint("name the folder with --workspace DIR"));
     }
-    if args.image != "host" {
-        return Err(flags.wrong("image", &args.image, "expected host, the only image of this build"));
-    }
     let mut spec = SandboxSpec {
+        image: flags.check("image", &args.image, Image::parse)?,
+        runtime: args.runtime.as_deref().map(|name| flags.check("runtime", name, parse_runtime)).transpose()?,
         limits: Limits {
             memory: flags.check("memory", &args.memory, parse_memory)?,
             cpus: flags.check("cpus", &args.cpus, parse_cpus)?,
@@ -181,6 +183,12 @@ fn parse_glob(text: &str) -> Result<String, String> {
         return Err("expected a pattern below /workspace such as outputs/*.png or **/*.log".to_owned());
     }
     Ok(text.to_owned())
+}
+
+fn parse_runtime(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    let is_name = !text.is_empty() && text.len() <= 128 && !text.starts_with('-') && text.chars().all(fits);
+    if is_name { Ok(text.to_owned()) } else { Err("expected the name of a runtime, such as runsc".to_owned()) }
 }
 
 fn parse_network(text: &str) -> Result<Network, String> {

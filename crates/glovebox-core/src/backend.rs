@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
-    ContentKeeper, Error, ErrorCode, Evidence, GivenFile, Isolation, LimitKind, LimitsInForce, LookFor, Result, RunId,
-    SandboxId, SandboxSpec, SandboxState, UsageNow, WorkspaceLook,
+    ContentKeeper, Error, ErrorCode, Evidence, GivenFile, Image, Isolation, LimitKind, LimitsInForce, LookFor, Result,
+    RunId, SandboxId, SandboxSpec, SandboxState, UsageNow, WorkspaceLook,
 };
 
 /// A byte stream to the guest inside a sandbox.
@@ -65,6 +65,10 @@ pub struct Created {
     pub limits: LimitsInForce,
     /// Where the folders of a sandbox without a root of its own are: each by its path inside and its path on the host.
     pub places: Vec<(String, String)>,
+    /// What it started from.
+    pub image: Image,
+    /// The digest of that image, where it has one.
+    pub image_digest: Option<String>,
 }
 
 /// What a sandbox has too much of, as a watch saw it.

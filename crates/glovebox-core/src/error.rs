@@ -95,6 +95,10 @@ error_codes! {
     WorkdirUnusable = "workdir_unusable", 125;
     /// The backend cannot work on this host.
     BackendUnavailable = "backend_unavailable", 125;
+    /// There is no image of this name, or nobody here may have it.
+    ImageNotFound = "image_not_found", 125;
+    /// An image could not be fetched.
+    ImageUnavailable = "image_unavailable", 125;
     /// A layer of isolation that was asked for is missing.
     LayerMissing = "layer_missing", 125;
     /// A step of making a sandbox failed.

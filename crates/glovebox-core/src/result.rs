@@ -22,6 +22,9 @@ pub struct RunResult {
     pub backend: String,
     /// The image.
     pub image: String,
+    /// Its digest, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_digest: Option<String>,
     /// The project, if any.
     pub project: Option<String>,
     /// The caller's labels.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Cache, Error, ErrorCode, InsidePath, Layer, Limits, Living, ProjectName, Result, Tier, VolumeMount, volume,
+    Cache, Error, ErrorCode, Image, InsidePath, Layer, Limits, Living, ProjectName, Result, Tier, VolumeMount, volume,
 };
 
 /// The workspace inside.
@@ -29,6 +29,12 @@ const KEPT: [&str; 3] = [WORKSPACE_DIR, WORKING_DIR, HOME_DIR];
 /// Everything a backend needs to know to make a sandbox.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SandboxSpec {
+    /// What it starts from.
+    #[serde(default)]
+    pub image: Image,
+    /// The runtime of a container engine that is to make it, where that is not the usual one.
+    #[serde(default)]
+    pub runtime: Option<String>,
     /// How much.
     pub limits: Limits,
     /// Whether the sandbox has a network.
@@ -61,6 +67,8 @@ pub struct SandboxSpec {
 impl Default for SandboxSpec {
     fn default() -> Self {
         SandboxSpec {
+            image: Image::default(),
+            runtime: None,
             limits: Limits::default(),
             network: Network::None,
             workspace: None,

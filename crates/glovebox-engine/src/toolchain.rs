@@ -22,6 +22,8 @@ const IMAGE: [&str; 4] = ["/usr", "/bin", "/sbin", "/opt"];
 #[derive(Clone, Debug, Default)]
 pub struct Toolchains {
     listed: Vec<PathBuf>,
+    /// They are in an image, which cannot be looked into from here.
+    of_image: bool,
 }
 
 /// A program that runs a language, and the way to use it.
@@ -62,11 +64,22 @@ impl Toolchains {
             Mount::parse(&format!("{text}:{text}:ro")).map_err(|error| wrong(&error.message))?;
             folders.push(folder);
         }
-        Ok(Toolchains { listed: folders })
+        Ok(Toolchains { listed: folders, of_image: false })
+    }
+
+    /// Those of an image that is not the host's: the usual program of each language is there, or is missed when it starts.
+    pub fn of_image() -> Self {
+        Toolchains { listed: Vec::new(), of_image: true }
     }
 
     /// The way to run a language here, or an error that says what to install.
     pub fn find(&self, language: &'static Language) -> Result<Tool> {
+        if self.of_image
+            && let Some(way) = language.ways.first()
+            && let Some(program) = way.programs.first()
+        {
+            return Ok(Tool { way, program, path: PathBuf::from(program) });
+        }
         let mut too_old = None;
         for way in language.ways {
             let found = way.programs.iter().find_map(|name| Some((*name, self.path_of(name)?)));
@@ -90,7 +103,7 @@ impl Toolchains {
 
     /// Whether a program is there.
     pub fn has(&self, program: &str) -> bool {
-        self.path_of(program).is_some()
+        self.of_image || self.path_of(program).is_some()
     }
 
     /// The listed folders as mounts. [`Engine::start`](crate::Engine::start) adds them by itself; who makes a sandbox
@@ -111,7 +124,7 @@ impl Toolchains {
     }
 
     /// Whether the caller listed any.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.listed.is_empty()
     }
 

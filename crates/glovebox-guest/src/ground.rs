@@ -11,6 +11,8 @@ pub struct Ground {
     pub places: Places,
     /// Which processes are the sandbox's.
     pub members: Members,
+    /// The variables of an image, which commands have unless they are given others of the same names.
+    pub environment: Vec<(String, String)>,
 }
 
 /// Which processes belong to a sandbox.
@@ -31,6 +33,12 @@ impl Ground {
 
     /// Makes a command one of this ground: its folders are where they really are.
     pub(crate) fn adapt(&self, request: &mut StartRun) {
+        for (name, value) in &self.environment {
+            let is_given = |pair: &String| pair.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('='));
+            if !request.env.iter().any(is_given) {
+                request.env.push(format!("{name}={value}"));
+            }
+        }
         if self.places.is_empty() {
             return;
         }

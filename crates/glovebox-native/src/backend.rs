@@ -18,9 +18,9 @@ use std::{
 
 use async_trait::async_trait;
 use glovebox_core::{
-    Backend, ContentKeeper, Created, Error, ErrorCode, Evidence, Features, Found, GivenFile, GuestStream, Isolation,
-    Layer, LimitsInForce, LookFor, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState, Tier, UsageNow,
-    WorkspaceLook,
+    Backend, ContentKeeper, Created, Error, ErrorCode, Evidence, Features, Found, GivenFile, GuestStream, Image,
+    Isolation, Layer, LimitsInForce, LookFor, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState, Tier,
+    UsageNow, WorkspaceLook,
 };
 use jiff::Timestamp;
 use rustix::process::{Signal, pidfd_send_signal};
@@ -296,7 +296,8 @@ impl Backend for NativeBackend {
             let message = format!("the layer {layer} was asked for and is missing");
             return Err(Error::new(ErrorCode::LayerMissing, message));
         }
-        let created = Created { isolation, limits: held.limits.clone(), places };
+        let created =
+            Created { isolation, limits: held.limits.clone(), places, image: Image::Host, image_digest: None };
         held.created = Some(created.clone());
         Ok(created)
     }

@@ -7,8 +7,8 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use glovebox_core::{
-    Backend, ContentKeeper, Created, Evidence, Features, Found, GivenFile, GuestStream, Isolation, LimitsInForce,
-    LookFor, Outgrown, Result, RunId, SandboxId, SandboxSpec, UsageNow, WorkspaceLook,
+    Backend, ContentKeeper, Created, Evidence, Features, Found, GivenFile, GuestStream, Image, Isolation,
+    LimitsInForce, LookFor, Outgrown, Result, RunId, SandboxId, SandboxSpec, UsageNow, WorkspaceLook,
 };
 use glovebox_proto::{Frame, FrameKind, RunInfo, Started, path};
 use h2::{RecvStream, SendStream, server::SendResponse};
@@ -78,7 +78,13 @@ impl Backend for Liar {
     }
 
     async fn ready(&self, _id: SandboxId) -> Result<Created> {
-        Ok(Created { isolation: Isolation::default(), limits: LimitsInForce::default(), places: Vec::new() })
+        Ok(Created {
+            isolation: Isolation::default(),
+            limits: LimitsInForce::default(),
+            places: Vec::new(),
+            image: Image::Host,
+            image_digest: None,
+        })
     }
 
     async fn evidence(&self, _id: SandboxId, _run: Option<RunId>) -> Result<Evidence> {

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
 use glovebox_conformance::{
-    CALLER_MARK, NativeSubject, Options, Subject, UserKind, run_actor, run_as, run_client, run_suite,
+    CALLER_MARK, DockerSubject, NativeSubject, Options, Subject, UserKind, run_actor, run_as, run_client, run_suite,
     run_without_namespaces, soak,
 };
 use glovebox_native::NativeBackend;
@@ -24,6 +24,9 @@ struct Args {
     /// The backend.
     #[arg(long, default_value = "native", global = true)]
     backend: String,
+    /// The image of sandboxes, for backends that have no image `host`.
+    #[arg(long, default_value = "glovebox-test/debian", global = true)]
+    image: String,
     /// Only cases whose group is this, or whose sentence holds it.
     filter: Option<String>,
     /// Prints the cases and runs none.
@@ -183,7 +186,7 @@ fn run(args: Args) -> anyhow::Result<bool> {
     if args.soak.is_none() {
         have_few_descriptors()?;
     }
-    let subject = start_backend(&args.backend)?;
+    let subject = start_backend(&args.backend, &args.image)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match args.soak {
@@ -214,10 +217,11 @@ fn list() {
 }
 
 /// Starts a backend by its name. Must come before any runtime: the launcher is forked from a single thread.
-fn start_backend(name: &str) -> anyhow::Result<Rc<dyn Subject>> {
+fn start_backend(name: &str, image: &str) -> anyhow::Result<Rc<dyn Subject>> {
     match name {
         "native" => Ok(Rc::new(NativeSubject::new(NativeBackend::start()?))),
-        other => bail!("there is no backend {other:?} to test; known: native"),
+        "docker" => Ok(Rc::new(DockerSubject::new(image)?)),
+        other => bail!("there is no backend {other:?} to test; known: native, docker"),
     }
 }
 

@@ -66,9 +66,13 @@ pub(crate) struct SandboxArgs {
     /// Run as this user of the sandbox: user, root, nobody, UID or UID:GID
     #[arg(long, value_name = "USER", default_value = "user", allow_hyphen_values = true, help_heading = "What to run")]
     pub(crate) user: String,
-    /// The root file system: host, which is this machine's own programs, read-only
+    /// The root file system: host, which is this machine's own programs, read-only; or with --backend docker an image such as
+    /// python:3.12-slim, which is the language's own when none is named
     #[arg(long, value_name = "IMAGE", default_value = "host", help_heading = "What to run")]
     pub(crate) image: String,
+    /// The runtime of the Docker engine that makes the container, such as runsc
+    #[arg(long, value_name = "NAME", help_heading = "What to run")]
+    pub(crate) runtime: Option<String>,
     /// Memory of all processes together; there is no swap
     #[arg(long, value_name = "SIZE", default_value = "2g", allow_hyphen_values = true, help_heading = "Limits")]
     pub(crate) memory: String,

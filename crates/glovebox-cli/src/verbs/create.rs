@@ -1,14 +1,15 @@
 //! `glovebox create`: makes a sandbox that stays.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use glovebox_core::{Command, Label, Lifetime, Result, SandboxName, parse_duration};
 use glovebox_engine::{Engine, NewSandbox, SandboxStatus};
 use glovebox_native::NativeBackend;
 
-use super::{data_dir, require_native, runtime};
+use super::{data_dir, runtime};
 use crate::{
     args::{CreateArgs, Globals},
+    backends::{self, Kind},
     environment, files,
     flags::Flags,
     report, request,
@@ -20,10 +21,9 @@ pub(crate) fn execute(
     flags: &Flags,
     backend: Option<Result<NativeBackend>>,
 ) -> Result<u8> {
-    require_native(&globals.backend, flags)?;
-    let new = plan(args, flags)?;
-    let backend = backend.unwrap_or_else(NativeBackend::start)?;
-    let engine = Engine::new(Arc::new(backend)).with_data_dir(data_dir(globals));
+    let kind = backends::kind(globals, flags)?;
+    let new = plan(args, flags, kind)?;
+    let engine = Engine::new(backends::making(globals, flags, backend)?).with_data_dir(data_dir(globals));
     let status = runtime()?.block_on(async {
         let sandbox = engine.create_living(new).await?;
         let status = engine.status(&sandbox.id().to_string()).await?;
@@ -41,15 +41,17 @@ pub(crate) fn execute(
     Ok(0)
 }
 
-fn plan(args: &CreateArgs, flags: &Flags) -> Result<NewSandbox> {
+fn plan(args: &CreateArgs, flags: &Flags, kind: Kind) -> Result<NewSandbox> {
+    let mut spec = request::sandbox_spec(&args.sandbox, flags)?;
+    backends::choose_image(&mut spec, kind, None)?;
     // A command is what variables are checked for.
     let command = environment::add_plain(Command::argv(["-"])?, &args.env_file, &args.env, flags)?;
     Ok(NewSandbox {
         name: args.name.as_deref().map(|name| checked_name(name, flags)).transpose()?,
         labels: Label::collect(&request::labels(&args.label, flags)?),
         env: command.env.into_iter().map(|(name, value)| (name.as_str().to_owned(), value)).collect(),
-        spec: request::sandbox_spec(&args.sandbox, flags)?,
-        toolchains: files::toolchains(&args.sandbox, flags)?,
+        spec,
+        toolchains: backends::toolchains(kind, files::toolchains(&args.sandbox, flags)?)?,
         lifetime: Lifetime {
             idle: flags.check("idle-timeout", &args.idle_timeout, parse_time_or_never)?,
             max_age: flags.check("max-age", &args.max_age, parse_time_or_never)?,

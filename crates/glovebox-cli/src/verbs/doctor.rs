@@ -15,7 +15,7 @@ use crate::{
 };
 
 pub(crate) fn execute(globals: &Globals, args: &DoctorArgs, flags: &Flags) -> Result<u8> {
-    require_native(&globals.backend, flags)?;
+    require_native(globals, flags, "doctor")?;
     // The variable and the key `user` are those of runs, so only what was typed counts here.
     let user = args.user.as_deref().filter(|_| flags.origin("user") == Origin::Flag);
     if user.is_some() && !args.fix {

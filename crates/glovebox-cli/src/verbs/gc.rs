@@ -2,17 +2,22 @@
 
 use std::{path::Path, sync::Arc};
 
-use glovebox_core::Result;
+use glovebox_core::{Backend, Result};
 use glovebox_engine::Engine;
 use glovebox_ledger::Ledger;
 use glovebox_native::NativeBackend;
 use serde_json::json;
 
-use super::{apply, data_dir, require_native, runtime};
-use crate::{args::Globals, flags::Flags, report};
+use super::{apply, data_dir, runtime};
+use crate::{
+    args::Globals,
+    backends::{self, Kind},
+    flags::Flags,
+    report,
+};
 
 pub(crate) fn execute(globals: &Globals, flags: &Flags) -> Result<u8> {
-    require_native(&globals.backend, flags)?;
+    let kind = backends::kind(globals, flags)?;
     let (mut mended, mut not_mended) = (Vec::new(), Vec::new());
     for (folder, how) in glovebox_changes::mend_all(&apply::applies(&data_dir(globals)))? {
         match how {
@@ -20,7 +25,11 @@ pub(crate) fn execute(globals: &Globals, flags: &Flags) -> Result<u8> {
             Err(error) => not_mended.push((folder, error)),
         }
     }
-    let removed = remove(&data_dir(globals))?;
+    let mut removed = remove(&data_dir(globals))?;
+    if kind == Kind::Docker {
+        let docker = backends::docker(&data_dir(globals))?;
+        removed.extend(runtime()?.block_on(docker.collect_garbage())?);
+    }
     if globals.json {
         report::document(&json!({
             "removed": removed,

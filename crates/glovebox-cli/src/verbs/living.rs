@@ -1,12 +1,6 @@
 //! `glovebox list|show`: sandboxes that stay.
 
-use std::{
-    cmp::Reverse,
-    collections::BTreeMap,
-    ffi::OsString,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{cmp::Reverse, collections::BTreeMap, ffi::OsString, path::Path, sync::Arc};
 
 use glovebox_core::{Access, Error, ErrorCode, Label, Network, Result, SandboxId, SandboxState, printable};
 use glovebox_engine::{Engine, SandboxStatus};
@@ -18,12 +12,13 @@ use serde_json::{Value, json};
 use super::{
     attach,
     create::end_of,
-    data_dir, require_native,
+    data_dir,
     runs::{self, ago},
     runtime,
 };
 use crate::{
     args::{Globals, ListSandboxesArgs, SandboxArg},
+    backends,
     flags::Flags,
     report,
     table::table,
@@ -52,14 +47,12 @@ pub(crate) fn keep(id: Option<&OsString>) -> u8 {
 
 /// An engine for work with sandboxes that are there. It forks nothing.
 pub(super) fn engine(globals: &Globals, flags: &Flags) -> Result<Engine> {
-    require_native(&globals.backend, flags)?;
-    Ok(engine_below(&data_dir(globals)))
+    Ok(Engine::new(backends::reaching(globals, flags)?).with_data_dir(data_dir(globals)))
 }
 
 /// The same for a data folder.
 pub(super) fn engine_below(data_dir: &Path) -> Engine {
-    let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("glovebox"));
-    Engine::new(Arc::new(NativeBackend::without_launcher(program))).with_data_dir(data_dir)
+    Engine::new(Arc::new(backends::native_without_launcher())).with_data_dir(data_dir)
 }
 
 /// An engine that also makes sandboxes and removes files.
@@ -68,9 +61,7 @@ pub(super) fn making_engine(
     flags: &Flags,
     backend: Option<Result<NativeBackend>>,
 ) -> Result<Engine> {
-    require_native(&globals.backend, flags)?;
-    let backend = backend.unwrap_or_else(NativeBackend::start)?;
-    Ok(Engine::new(Arc::new(backend)).with_data_dir(data_dir(globals)))
+    Ok(Engine::new(backends::making(globals, flags, backend)?).with_data_dir(data_dir(globals)))
 }
 
 pub(crate) fn list(globals: &Globals, args: &ListSandboxesArgs, flags: &Flags) -> Result<u8> {

@@ -11,6 +11,7 @@ use glovebox_native::NativeBackend;
 use super::{data_dir, require_native, runtime};
 use crate::{
     args::{Globals, McpArgs},
+    backends::{self, Kind},
     environment, files,
     flags::{Flags, Origin},
     report, request,
@@ -23,7 +24,7 @@ pub(crate) fn execute(
     flags: &Flags,
     backend: Option<Result<NativeBackend>>,
 ) -> Result<u8> {
-    require_native(&globals.backend, flags)?;
+    require_native(globals, flags, "mcp")?;
     let settings = settings(globals, args, flags)?;
     if std::io::stdin().is_terminal() {
         report::say("this speaks the Model Context Protocol and waits for a client on standard input; Ctrl-C ends it");
@@ -44,6 +45,7 @@ pub(crate) fn execute(
 
 fn settings(globals: &Globals, args: &McpArgs, flags: &Flags) -> Result<Settings> {
     let mut spec = request::sandbox_spec(&args.of_sandbox, flags)?;
+    backends::choose_image(&mut spec, Kind::Native, None)?;
     spec.limits.timeout = flags.check("timeout", &args.timeout, parse_duration)?;
     spec.limits.output = flags.check("output-limit", &args.output_limit, parse_size)?;
     check_combinations(args, flags)?;

@@ -33,11 +33,9 @@ use tokio::runtime::Runtime;
 
 use crate::{
     args::{self, Globals},
+    backends::{self, Kind},
     flags::Flags,
 };
-
-/// Backends of later versions.
-const LATER_BACKENDS: [&str; 3] = ["docker", "kubernetes", "local"];
 
 /// Prints the help, for a caller who named no verb.
 pub(crate) fn help() -> Result<u8> {
@@ -46,17 +44,13 @@ pub(crate) fn help() -> Result<u8> {
     Ok(0)
 }
 
-/// Makes sure that the backend that was asked for is the one of this build.
-fn require_native(backend: &str, flags: &Flags) -> Result<()> {
-    match backend {
-        "native" => Ok(()),
-        known if LATER_BACKENDS.contains(&known) => {
-            let message = format!("the backend {known} comes with a later version");
-            Err(Error::new(ErrorCode::BackendUnavailable, message).hint("leave out --backend, or use --backend native"))
-        }
-        other => {
-            let forms = format!("expected native, the only one of this version (later: {})", LATER_BACKENDS.join(", "));
-            Err(flags.wrong("backend", other, &forms))
+/// Makes sure that the backend that was asked for is the native one, for what the others do not have.
+fn require_native(globals: &Globals, flags: &Flags, what: &str) -> Result<()> {
+    match backends::kind(globals, flags)? {
+        Kind::Native => Ok(()),
+        Kind::Docker => {
+            let message = format!("the backend docker does not have `glovebox {what}` yet");
+            Err(Error::new(ErrorCode::NotSupported, message).hint("leave out --backend"))
         }
     }
 }
@@ -70,7 +64,7 @@ pub(crate) fn runtime() -> Result<Runtime> {
 }
 
 /// The folder that everything is kept below.
-fn data_dir(globals: &Globals) -> PathBuf {
+pub(crate) fn data_dir(globals: &Globals) -> PathBuf {
     if let Some(dir) = &globals.data_dir {
         return std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
     }

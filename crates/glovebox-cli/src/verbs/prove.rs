@@ -18,7 +18,7 @@ use crate::{
 pub(crate) const PROBE: &str = "__probe";
 
 pub(crate) fn execute(globals: &Globals, args: &ProveArgs, flags: &Flags) -> Result<u8> {
-    require_native(&globals.backend, flags)?;
+    require_native(globals, flags, "prove")?;
     let tier = flags.check("isolation", &args.isolation, Tier::parse)?;
     let Some(token) = std::env::var(prove::VARIABLE).ok().filter(|token| is_token(token)) else {
         return Err(again_with_a_canary());

@@ -6,7 +6,6 @@ use std::{
     mem::ManuallyDrop,
     path::Path,
     pin::{Pin, pin},
-    sync::Arc,
     time::Duration,
 };
 
@@ -23,10 +22,11 @@ use super::{
     create::{end_of, parse_time_or_never},
     data_dir,
     living::engine_below,
-    require_native, runtime,
+    runtime,
 };
 use crate::{
     args::{CommandArgs, Globals, RunArgs},
+    backends,
     flags::{Flags, Origin},
     program, report,
     request::{self, Plan},
@@ -51,7 +51,6 @@ pub(crate) fn execute(
     after_dashes: Option<Vec<OsString>>,
     backend: Option<Result<NativeBackend>>,
 ) -> Result<u8> {
-    require_native(&globals.backend, flags)?;
     let mut args = with_file_after_keep(args.clone(), flags);
     let program = (args.program.as_slice(), after_dashes.as_deref());
     args.command = typed_wins(args.command, flags, program, globals.json);
@@ -64,9 +63,8 @@ pub(crate) fn execute(
             report::say(&format!("configuration: {}", file.display()));
         }
     }
-    let backend = backend.unwrap_or_else(NativeBackend::start)?;
     let data_dir = data_dir(globals);
-    let mut engine = Engine::new(Arc::new(backend)).with_data_dir(&data_dir);
+    let mut engine = Engine::new(backends::making(globals, flags, backend)?).with_data_dir(&data_dir);
     if !args.command.no_record {
         engine = engine.with_ledger(Ledger::for_one_run(data_dir));
     }

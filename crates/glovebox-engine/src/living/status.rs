@@ -98,7 +98,7 @@ impl Engine {
             state,
             ended,
             backend: record.backend.clone(),
-            image: "host".into(),
+            image: record.spec.image.to_string(),
             project: record.spec.project.as_ref().map(ToString::to_string),
             created_at: record.created_at,
             expires_at,

@@ -67,14 +67,17 @@ fn live() -> Result<(), Refusal> {
             return Err(failed);
         }
     };
+    let ground = Ground { environment: environment.clone(), ..Ground::default() };
     let report = Report::Ready(Ready { environment, ..ready });
-    Ok(step("serve the host", server.see_through(serve(&plan, door, zygote, &report)))?)
+    Ok(step("serve the host", server.see_through(serve(&plan, door, (zygote, ground), &report)))?)
 }
 
 /// What the container's description says: the plan, and all other variables. Nothing of it stays where others could read it.
 fn read_orders() -> Result<(Plan, Vec<(String, String)>), Refusal> {
     let text = Zeroizing::new(std::env::var(PLAN).unwrap_or_default());
-    let known = std::env::vars_os().filter(|(name, _)| name != PLAN);
+    // Two that no image says but its engine, of the container and not of the sandbox.
+    let not_of_image = [PLAN, "HOSTNAME", "HOME"];
+    let known = std::env::vars_os().filter(|(name, _)| !not_of_image.iter().any(|other| name == other));
     // What is no text cannot be said; no program of an image's maker relies on it.
     let environment = known.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let environment = environment.collect();
@@ -113,8 +116,8 @@ fn set_up(plan: &Plan) -> Result<(Server, zygote::Zygote, Ready), Refusal> {
 }
 
 /// Serves until the host lets the sandbox end, its time has come, or it is asked to stop.
-async fn serve(plan: &Plan, door: Door, zygote: zygote::Zygote, report: &Report) -> io::Result<()> {
-    let guest = Guest::new(zygote.socket, zygote.pid, plan.living, Ground::default())?;
+async fn serve(plan: &Plan, door: Door, (zygote, ground): (zygote::Zygote, Ground), report: &Report) -> io::Result<()> {
+    let guest = Guest::new(zygote.socket, zygote.pid, plan.living, ground)?;
     let mut stopped = signal(SignalKind::terminate())?;
     tokio::select! {
         served = door.serve(guest.clone(), report) => served,

@@ -99,7 +99,7 @@ fn set_up(inside: Inside, launcher: RawFd) -> Result<(Server, GuestSockets), Fai
     let server = step("make the server", Server::new())?;
     drop_for_guest(inside.ids)?;
     step("install the filter", sys::install_filter(&inside.filter))?;
-    let ground = Ground { places: inside.folder.places(), members: Members::Marked(inside.mark) };
+    let ground = Ground { places: inside.folder.places(), members: Members::Marked(inside.mark), ..Ground::default() };
     let channel = GuestChannel::Connected(inside.channel);
     Ok((server, GuestSockets { channel, zygote, zygote_pid, ground, leaves: None }))
 }

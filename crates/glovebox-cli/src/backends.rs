@@ -1,0 +1,129 @@
+//! The backend that was asked for, and the images that languages have there.
+
+use std::{path::Path, sync::Arc};
+
+use glovebox_core::{Backend, Error, ErrorCode, Image, Language, Result, SandboxSpec};
+use glovebox_docker::{DockerBackend, Settings};
+use glovebox_engine::Toolchains;
+use glovebox_native::NativeBackend;
+
+use crate::{args::Globals, flags::Flags, verbs::data_dir};
+
+/// Backends of later versions.
+const LATER: [&str; 2] = ["kubernetes", "local"];
+
+/// The images of languages, one a line.
+const CATALOG: &str = include_str!("../../../images/catalog.toml");
+
+/// The image of what has no language of its own.
+const BASE: &str = "base";
+
+/// A backend of this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// This host's own kernel.
+    Native,
+    /// A Docker engine.
+    Docker,
+}
+
+/// Which backend was asked for.
+pub(crate) fn kind(globals: &Globals, flags: &Flags) -> Result<Kind> {
+    match globals.backend.as_str() {
+        "native" => Ok(Kind::Native),
+        "docker" => Ok(Kind::Docker),
+        later if LATER.contains(&later) => {
+            let message = format!("the backend {later} comes with a later version");
+            Err(Error::new(ErrorCode::BackendUnavailable, message).hint("use --backend native or --backend docker"))
+        }
+        other => {
+            let forms = format!("expected native or docker (later: {})", LATER.join(", "));
+            Err(flags.wrong("backend", other, &forms))
+        }
+    }
+}
+
+/// The backend for making sandboxes and removing their files.
+pub(crate) fn making(
+    globals: &Globals,
+    flags: &Flags,
+    native: Option<Result<NativeBackend>>,
+) -> Result<Arc<dyn Backend>> {
+    match kind(globals, flags)? {
+        Kind::Native => Ok(Arc::new(native.unwrap_or_else(NativeBackend::start)?)),
+        Kind::Docker => Ok(Arc::new(docker(&data_dir(globals))?)),
+    }
+}
+
+/// The backend for work with sandboxes that are there. It forks nothing.
+pub(crate) fn reaching(globals: &Globals, flags: &Flags) -> Result<Arc<dyn Backend>> {
+    match kind(globals, flags)? {
+        Kind::Native => Ok(Arc::new(native_without_launcher())),
+        Kind::Docker => Ok(Arc::new(docker(&data_dir(globals))?)),
+    }
+}
+
+/// The native backend without a launcher of this process.
+pub(crate) fn native_without_launcher() -> NativeBackend {
+    NativeBackend::without_launcher(std::env::current_exe().unwrap_or_else(|_| "glovebox".into()))
+}
+
+/// The Docker backend.
+pub(crate) fn docker(data_dir: &Path) -> Result<DockerBackend> {
+    DockerBackend::new(Settings {
+        host: None,
+        image: None,
+        runtime_folder: NativeBackend::runtime_folder(),
+        data_folder: data_dir.to_owned(),
+    })
+}
+
+/// Where the programs of languages are looked for: on the host, for its own image, else nowhere, as an image has its own.
+pub(crate) fn toolchains(kind: Kind, listed: Toolchains) -> Result<Toolchains> {
+    match kind {
+        Kind::Native => Ok(listed),
+        Kind::Docker if listed.is_empty() => Ok(Toolchains::of_image()),
+        Kind::Docker => {
+            Err(Error::new(ErrorCode::Usage, "--toolchain is of the image `host`, which is native's alone")
+                .hint("name an image that has the toolchain with --image"))
+        }
+    }
+}
+
+/// Gives a sandbox of an engine that has no image `host` the one of its language, unless one was named. The native backend has
+/// no other.
+pub(crate) fn choose_image(spec: &mut SandboxSpec, kind: Kind, language: Option<&Language>) -> Result<()> {
+    if kind == Kind::Native && (spec.image != Image::Host || spec.runtime.is_some()) {
+        let flag = if spec.image == Image::Host { "--runtime" } else { "--image" };
+        return Err(Error::new(ErrorCode::NotSupported, format!("{flag} needs another backend than native"))
+            .hint("add --backend docker; the native backend has the image `host` only"));
+    }
+    if kind == Kind::Docker && spec.image == Image::Host {
+        let name = language.map_or(BASE, |language| language.name);
+        spec.image = of_catalog(name).or_else(|| of_catalog(BASE)).ok_or_else(|| {
+            Error::new(ErrorCode::ImageNotFound, format!("there is no image for {name}")).hint("name one with --image")
+        })?;
+    }
+    Ok(())
+}
+
+/// The image of a language.
+fn of_catalog(name: &str) -> Option<Image> {
+    let table: toml::Table = CATALOG.parse().expect("a test reads it");
+    Image::parse(table.get(name)?.as_str()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_the_catalog_is_an_image() {
+        let table: toml::Table = CATALOG.parse().unwrap();
+        assert!(table.contains_key(BASE));
+        for (name, value) in table {
+            assert!(matches!(Image::parse(value.as_str().unwrap()), Ok(Image::Reference(_))), "{name}");
+            assert!(name == BASE || Language::by_name(&name).is_some(), "{name} is a language");
+        }
+    }
+}

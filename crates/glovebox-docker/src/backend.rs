@@ -1,0 +1,355 @@
+//! The face of the Docker backend.
+
+mod finding;
+mod making;
+
+use std::{
+    collections::HashMap,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bollard::query_parameters::{
+    KillContainerOptionsBuilder, RemoveContainerOptionsBuilder, WaitContainerOptionsBuilder,
+};
+use futures_util::StreamExt;
+use glovebox_core::{
+    Backend, ContentKeeper, Created, Error, ErrorCode, Evidence, Features, Found, GivenFile, GuestStream, Image,
+    ImageReference, Isolation, LimitsInForce, LookFor, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState,
+    StoreUse, UsageNow, WorkspaceLook,
+};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    sync::OnceCell,
+};
+
+use crate::{
+    client::{Client, QUICK, SLOW},
+    counted::Groups,
+    describe::Machine,
+    images::{FoundImage, Progress},
+    meeting::Meeting,
+};
+
+/// Where a Docker backend finds what it needs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where Docker listens: `unix:///path`, `tcp://HOST:PORT`; without one, what `DOCKER_HOST` says, or the usual socket.
+    pub host: Option<String>,
+    /// The image of sandboxes that name none.
+    pub image: Option<ImageReference>,
+    /// The folder for sockets, which does not outlive the host.
+    pub runtime_folder: PathBuf,
+    /// The folder for what does.
+    pub data_folder: PathBuf,
+}
+
+/// Sandboxes that a Docker engine makes.
+#[derive(Debug)]
+pub struct DockerBackend {
+    client: Client,
+    settings: Settings,
+    machine: OnceCell<Machine>,
+    sandboxes: Mutex<HashMap<SandboxId, Arc<Held>>>,
+}
+
+/// What this process holds of a sandbox.
+#[derive(Debug)]
+struct Held {
+    /// Docker's id of its container.
+    container: String,
+    spec: SandboxSpec,
+    limits: LimitsInForce,
+    image: Image,
+    image_digest: Option<String>,
+    meeting: Meeting,
+    /// Where the guest is waited for, until it came.
+    listener: Mutex<Option<UnixListener>>,
+    met: OnceCell<Met>,
+}
+
+/// What is known of a sandbox whose guest said that it is ready.
+#[derive(Debug)]
+struct Met {
+    /// The channel of a one-shot sandbox, until somebody takes it.
+    channel: Mutex<Option<UnixStream>>,
+    /// The guest, as the host knows it.
+    pid: i32,
+    groups: Groups,
+    created: Created,
+}
+
+impl DockerBackend {
+    /// A backend for the engine that the settings name. Nothing is asked of it yet.
+    pub fn new(settings: Settings) -> Result<Self> {
+        let client = Client::new(settings.host.as_deref())?;
+        if !client.is_local {
+            let message = format!("Docker at {} is on another machine", client.place);
+            return Err(Error::new(ErrorCode::NotSupported, message)
+                .hint("this version speaks to a Docker engine on the same machine, by its socket"));
+        }
+        Ok(DockerBackend { client, settings, machine: OnceCell::new(), sandboxes: Mutex::default() })
+    }
+
+    /// Where the engine is.
+    pub fn place(&self) -> &str {
+        &self.client.place
+    }
+
+    /// The images that are there.
+    pub async fn images(&self) -> Result<Vec<FoundImage>> {
+        self.client.images().await
+    }
+
+    /// Fetches an image.
+    pub async fn pull(&self, reference: &ImageReference, tell: impl FnMut(&Progress)) -> Result<()> {
+        self.client.pull(reference, tell).await
+    }
+
+    /// Removes an image.
+    pub async fn remove_image(&self, reference: &ImageReference) -> Result<()> {
+        self.client.remove_image(reference).await
+    }
+
+    /// The host process id of a sandbox's guest, PID 1 inside.
+    pub fn guest_pid(&self, id: SandboxId) -> Option<i32> {
+        self.all().get(&id).and_then(|held| held.met.get()).map(|met| met.pid)
+    }
+
+    /// The engine's name, version and version of the API.
+    pub async fn version(&self) -> Result<String> {
+        let found = self.client.ask("ask for the version", QUICK, self.client.docker.version()).await?;
+        let text = |part: Option<String>| part.unwrap_or_else(|| "unknown".to_owned());
+        Ok(format!("{}, API {}", text(found.version), text(found.api_version)))
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Held>>> {
+        self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn held(&self, id: SandboxId) -> Result<Arc<Held>> {
+        self.all().get(&id).cloned().ok_or_else(|| gone(id))
+    }
+
+    /// What is known of a sandbox, once its guest said that it is ready.
+    async fn met<'a>(&self, held: &'a Held) -> Result<&'a Met> {
+        held.met.get_or_try_init(|| self.meet(held)).await
+    }
+
+    /// Ends the processes of a container, and says what was counted until then.
+    async fn kill(&self, held: &Held) -> Result<Option<Evidence>> {
+        let evidence = held.met.get().map(Met::evidence);
+        let options = KillContainerOptionsBuilder::new().signal("SIGKILL").build();
+        let asked = self.client.docker.kill_container(&held.container, Some(options));
+        let killed = self.client.ask_if_there("end a container", SLOW, asked).await?;
+        Ok(evidence.filter(|_| killed.is_some()))
+    }
+
+    /// Removes a container and waits until it is gone.
+    async fn remove(&self, container: &str) -> Result<()> {
+        let options = RemoveContainerOptionsBuilder::new().force(true).build();
+        let asked = self.client.docker.remove_container(container, Some(options));
+        self.client.ask_if_there("remove a container", SLOW, asked).await?;
+        let condition = WaitContainerOptionsBuilder::new().condition("removed").build();
+        let mut gone = std::pin::pin!(self.client.docker.wait_container(container, Some(condition)));
+        // Whatever it says, that it is not there or with what it ended, it is gone then.
+        match tokio::time::timeout(SLOW, gone.next()).await {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                Err(Error::new(ErrorCode::StillEnding, "the container was killed, and Docker has not removed it yet")
+                    .hint("`glovebox gc` removes what is left"))
+            }
+        }
+    }
+}
+
+impl Met {
+    /// What the kernel counted until now.
+    fn evidence(&self) -> Evidence {
+        self.groups.evidence(self.store())
+    }
+
+    /// How full the file systems of a one-shot sandbox are. The fullest one decides.
+    fn store(&self) -> StoreUse {
+        let unknown = Evidence::unknown().store;
+        if self.created.limits.store != "tmpfs" {
+            return unknown;
+        }
+        let root = Path::new("/proc").join(self.pid.to_string()).join("root");
+        let mut store: Option<StoreUse> = None;
+        for folder in ["workspace", "home/user", "tmp"] {
+            let Ok(found) = rustix::fs::statvfs(root.join(folder)) else { return unknown };
+            let used = (found.f_blocks - found.f_bfree) * found.f_frsize;
+            let (free, inodes) = (found.f_bavail * found.f_frsize, found.f_favail);
+            let before = store.unwrap_or(StoreUse { used_bytes: 0, free_bytes: u64::MAX, free_inodes: u64::MAX });
+            store = Some(StoreUse {
+                used_bytes: before.used_bytes + used,
+                free_bytes: before.free_bytes.min(free),
+                free_inodes: before.free_inodes.min(inodes),
+            });
+        }
+        store.unwrap_or(unknown)
+    }
+}
+
+#[async_trait]
+impl Backend for DockerBackend {
+    fn name(&self) -> &'static str {
+        "docker"
+    }
+
+    async fn probe(&self) -> Result<Features> {
+        self.client.ask("say whether it is there", QUICK, self.client.docker.ping()).await?;
+        Ok(Features {
+            namespaces: true,
+            cgroup_limits: true,
+            disk_limit: true,
+            separate_guest: true,
+            living: true,
+            pause: true,
+            ..Features::default()
+        })
+    }
+
+    fn environment(&self) -> Vec<(String, String)> {
+        // The variables of the image, PATH among them, are known inside.
+        let variables = [("HOME", glovebox_core::HOME_DIR), ("LANG", "C.UTF-8"), ("TERM", "xterm-256color")];
+        variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
+    }
+
+    async fn create(&self, id: SandboxId, spec: &SandboxSpec) -> Result<()> {
+        self.make(id, spec).await
+    }
+
+    async fn connect(&self, id: SandboxId) -> Result<GuestStream> {
+        let held = self.held(id)?;
+        if held.spec.living.is_some() {
+            let stream = held.meeting.connect().await.map_err(|error| gone(id).because(error))?;
+            return Ok(Box::new(stream));
+        }
+        let met = self.met(&held).await?;
+        let channel = met.channel.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(Box::new(channel.ok_or_else(|| gone(id))?))
+    }
+
+    async fn ready(&self, id: SandboxId) -> Result<Created> {
+        let held = self.held(id)?;
+        Ok(self.met(&held).await?.created.clone())
+    }
+
+    async fn evidence(&self, id: SandboxId, _run: Option<RunId>) -> Result<Evidence> {
+        let held = self.held(id)?;
+        held.met.get().map(Met::evidence).ok_or_else(|| gone(id))
+    }
+
+    async fn usage(&self, id: SandboxId) -> Result<UsageNow> {
+        let held = self.hold(id).await?;
+        let met = held.met.get().ok_or_else(|| gone(id))?;
+        let disk = (met.created.limits.store == "tmpfs").then(|| met.store().used_bytes);
+        Ok(met.groups.usage(disk))
+    }
+
+    async fn changes(
+        &self,
+        _id: SandboxId,
+        _look_for: LookFor,
+        _given: &[GivenFile],
+        _keeper: Option<Arc<dyn ContentKeeper>>,
+    ) -> Result<WorkspaceLook> {
+        Ok(WorkspaceLook::default())
+    }
+
+    async fn watched_limit(&self, _id: SandboxId, _run: Option<RunId>) -> Outgrown {
+        std::future::pending().await
+    }
+
+    async fn list(&self) -> Result<Vec<Found>> {
+        self.look_around().await
+    }
+
+    async fn end(&self, id: SandboxId) -> Result<Option<Evidence>> {
+        let Ok(held) = self.held(id) else { return Ok(None) };
+        self.kill(&held).await
+    }
+
+    async fn destroy(&self, id: SandboxId) -> Result<()> {
+        let Some(held) = self.all().remove(&id) else { return Ok(()) };
+        let removed = self.remove(&held.container).await;
+        held.meeting.remove();
+        removed
+    }
+
+    fn abandon(&self, id: SandboxId) {
+        let Some(held) = self.all().remove(&id) else { return };
+        // The guest of a one-shot sandbox ends with its connection, and Docker removes its container then. One that has not
+        // come yet finds nobody who listens.
+        held.meeting.remove();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let (docker, container) = (self.client.docker.clone(), held.container.clone());
+            runtime.spawn(async move {
+                let options = RemoveContainerOptionsBuilder::new().force(true).build();
+                let _ = docker.remove_container(&container, Some(options)).await;
+            });
+        }
+    }
+
+    async fn state(&self, id: SandboxId) -> Result<SandboxState> {
+        self.look_at_state(id).await
+    }
+
+    async fn isolation(&self, id: SandboxId) -> Option<Isolation> {
+        let held = self.hold(id).await.ok()?;
+        held.met.get().map(|met| met.created.isolation.clone())
+    }
+
+    async fn open(&self, id: SandboxId, spec: &SandboxSpec) -> Result<Created> {
+        self.take_hold(id, spec).await
+    }
+
+    fn release(&self, id: SandboxId) {
+        self.all().remove(&id);
+    }
+
+    async fn pause(&self, id: SandboxId) -> Result<Option<u64>> {
+        let held = self.held(id)?;
+        self.client.ask("pause a container", SLOW, self.client.docker.pause_container(&held.container)).await?;
+        Ok(None)
+    }
+
+    async fn resume(&self, id: SandboxId) -> Result<()> {
+        let held = self.held(id)?;
+        self.client.ask("let a container go on", SLOW, self.client.docker.unpause_container(&held.container)).await
+    }
+
+    async fn remove_store(&self, store: &Path) -> Result<()> {
+        self.remove_volumes(store).await
+    }
+
+    async fn collect_garbage(&self) -> Result<Vec<String>> {
+        self.remove_left().await
+    }
+}
+
+/// What is said of a sandbox that is not there.
+fn gone(id: SandboxId) -> Error {
+    Error::new(ErrorCode::SandboxLost, format!("the sandbox {id} is gone"))
+}
+
+/// What is said of a failure of this machine's own.
+fn host_io(error: io::Error) -> Error {
+    Error::new(ErrorCode::HostIo, "an operation of the host failed").because(error)
+}
+
+/// Removes a folder and all in it, if it is there.
+fn remove_folder(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// How long a guest may take from the start of its container until it is ready.
+const ARRIVAL: Duration = Duration::from_secs(60);

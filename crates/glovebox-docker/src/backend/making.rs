@@ -1,0 +1,225 @@
+//! Making a container, and meeting its guest.
+
+use std::{fs, io, os::unix::fs::PermissionsExt, path::PathBuf, sync::Mutex};
+
+use bollard::{errors::Error as DockerError, query_parameters::CreateContainerOptionsBuilder};
+use futures_util::StreamExt;
+use glovebox_core::{Created, Error, ErrorCode, Image, ImageReference, LimitsInForce, Result, SandboxId, SandboxSpec};
+use glovebox_proto::{
+    VERSION,
+    container::{Ready, Report},
+};
+use tokio::{net::UnixStream, sync::OnceCell};
+
+use super::{ARRIVAL, DockerBackend, Held, Met, gone, host_io};
+use crate::{
+    client::{QUICK, SLOW},
+    counted::Groups,
+    describe::{self, Machine},
+    images::FoundImage,
+    layers,
+    meeting::{self, Meeting},
+    owner,
+};
+
+impl DockerBackend {
+    /// Makes the container of a sandbox and starts it.
+    pub(super) async fn make(&self, id: SandboxId, spec: &SandboxSpec) -> Result<()> {
+        let image = self.image_of(spec).await?;
+        let limits = describe::limits_in_force(spec, self.machine().await?);
+        let meeting = Meeting::of(&self.settings.runtime_folder, id);
+        let listener = meeting.open().map_err(host_io)?;
+        let made = self.make_container(id, spec, (&image, &limits), &meeting).await;
+        let container = match made {
+            Ok(container) => container,
+            Err(error) => {
+                meeting.remove();
+                return Err(error);
+            }
+        };
+        let held = Held {
+            container: container.clone(),
+            spec: spec.clone(),
+            limits,
+            image: self.named_image(spec),
+            image_digest: digest(&image),
+            meeting,
+            listener: Mutex::new(Some(listener)),
+            met: OnceCell::new(),
+        };
+        self.all().insert(id, held.into());
+        let asked = self.client.docker.start_container(&container, None);
+        if let Err(error) = self.client.ask("start a container", SLOW, asked).await {
+            let _ = glovebox_core::Backend::destroy(self, id).await;
+            return Err(explained(error, spec));
+        }
+        Ok(())
+    }
+
+    async fn make_container(
+        &self,
+        id: SandboxId,
+        spec: &SandboxSpec,
+        (image, limits): (&FoundImage, &LimitsInForce),
+        meeting: &Meeting,
+    ) -> Result<String> {
+        let guest = self.guest_program().map_err(host_io)?;
+        let name = owner::name(id, spec);
+        if let Some(living) = &spec.living {
+            self.note_volumes(&living.store, id)?;
+            // What is left of it since it ended by itself.
+            self.remove(&name).await?;
+        }
+        let body = describe::container(id, spec, &image.id, limits, (&guest, meeting.folder()));
+        let options = CreateContainerOptionsBuilder::new().name(&name).build();
+        let asked = self.client.docker.create_container(Some(options), body);
+        let made = self.client.ask("make a container", SLOW, asked).await.map_err(|error| explained(error, spec))?;
+        Ok(made.id)
+    }
+
+    /// The image that a sandbox starts from, fetched if it is not there.
+    async fn image_of(&self, spec: &SandboxSpec) -> Result<FoundImage> {
+        let Image::Reference(reference) = &self.named_image(spec) else {
+            return Err(Error::new(ErrorCode::NotSupported, "the image `host` is of the backend native only")
+                .hint("name one with --image, such as --image python:3.12-slim, or use --backend native"));
+        };
+        if let Some(image) = self.client.image(reference).await? {
+            return Ok(image);
+        }
+        self.client.pull(reference, |_| ()).await?;
+        self.client.image(reference).await?.ok_or_else(|| vanished(reference))
+    }
+
+    /// The image that a sandbox is of: its own, or that of all which name none.
+    pub(super) fn named_image(&self, spec: &SandboxSpec) -> Image {
+        match (&spec.image, &self.settings.image) {
+            (Image::Host, Some(reference)) => Image::Reference(reference.clone()),
+            (image, _) => image.clone(),
+        }
+    }
+
+    /// What the machine has that Docker is on.
+    pub(super) async fn machine(&self) -> Result<Machine> {
+        let look = || async {
+            let info = self.client.ask("describe itself", QUICK, self.client.docker.info()).await?;
+            let memory = info.mem_total.filter(|bytes| *bytes > 0).map_or(u64::MAX, |bytes| bytes as u64);
+            Ok::<_, Error>(Machine { memory, cpus: info.ncpu.filter(|n| *n > 0).map_or(f64::MAX, |n| n as f64) })
+        };
+        self.machine.get_or_try_init(look).await.copied()
+    }
+
+    /// The guest's program as a file, which is written once.
+    fn guest_program(&self) -> io::Result<PathBuf> {
+        let folder = self.settings.data_folder.join("guest");
+        let path = folder.join(glovebox_embedded_guest::HASH);
+        let is_whole = |found: fs::Metadata| found.len() == glovebox_embedded_guest::PROGRAM.len() as u64;
+        if fs::metadata(&path).is_ok_and(is_whole) {
+            return Ok(path);
+        }
+        fs::create_dir_all(&folder)?;
+        let unfinished = folder.join(format!("{}.{}", glovebox_embedded_guest::HASH, std::process::id()));
+        fs::write(&unfinished, glovebox_embedded_guest::PROGRAM)?;
+        fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o555))?;
+        fs::rename(&unfinished, &path)?;
+        Ok(path)
+    }
+
+    /// Waits until the guest has come and said that it is ready.
+    pub(super) async fn meet(&self, held: &Held) -> Result<Met> {
+        let listener = held.listener.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let listener = listener.ok_or_else(|| Error::new(ErrorCode::SandboxLost, "the sandbox is gone"))?;
+        let mut ended = std::pin::pin!(self.client.docker.wait_container(&held.container, None));
+        let arrival = async {
+            let (mut stream, _) = listener.accept().await?;
+            let report = meeting::report(&mut stream).await?;
+            Ok::<_, io::Error>((stream, report))
+        };
+        let arrived = tokio::select! {
+            arrived = arrival => arrived.map_err(host_io)?,
+            end = ended.next() => return Err(ended_early(end, &held.spec)),
+            () = tokio::time::sleep(ARRIVAL) => {
+                let message = format!("the guest did not come within {} s of the start of its container", ARRIVAL.as_secs());
+                return Err(Error::new(ErrorCode::SandboxSetup, message).hint("is the machine that busy? try again"));
+            }
+        };
+        match arrived {
+            (stream, Report::Ready(ready)) => met(held, stream, &ready),
+            (_, Report::Failed { step, errno }) => {
+                let message = format!("the sandbox could not be set up: {step}");
+                Err(Error::new(ErrorCode::SandboxSetup, message).because(io::Error::from_raw_os_error(errno)))
+            }
+        }
+    }
+}
+
+/// What is known of a sandbox whose guest is ready.
+fn met(held: &Held, stream: UnixStream, ready: &Ready) -> Result<Met> {
+    if ready.version != VERSION {
+        let message = format!("the guest speaks version {} of the protocol, and this program {VERSION}", ready.version);
+        return Err(Error::new(ErrorCode::ChannelViolation, message));
+    }
+    let pid = stream
+        .peer_cred()
+        .ok()
+        .and_then(|peer| peer.pid())
+        .ok_or_else(|| Error::new(ErrorCode::SandboxSetup, "the kernel does not say which process the guest is"))?;
+    let groups = Groups::of(pid);
+    let isolation = layers::look(&held.spec, ready, &groups);
+    if let Some(layer) = held.spec.required_layers.iter().find(|layer| !isolation.has(**layer)) {
+        return Err(Error::new(ErrorCode::LayerMissing, format!("the layer {layer} was asked for and is missing")));
+    }
+    let created = Created {
+        isolation,
+        limits: held.limits.clone(),
+        places: Vec::new(),
+        image: held.image.clone(),
+        image_digest: held.image_digest.clone(),
+    };
+    let channel = Mutex::new(held.spec.living.is_none().then_some(stream));
+    Ok(Met { channel, pid, groups, created })
+}
+
+/// What registries call an image, or what Docker does.
+fn digest(image: &FoundImage) -> Option<String> {
+    let named = image.digests.first().and_then(|name| name.split_once('@')).map(|(_, digest)| digest.to_owned());
+    named.or_else(|| Some(image.id.clone()).filter(|id| !id.is_empty()))
+}
+
+fn vanished(reference: &ImageReference) -> Error {
+    Error::new(ErrorCode::ImageUnavailable, format!("the image {reference} was fetched and is not there"))
+        .hint("did somebody remove it meanwhile? try again")
+}
+
+/// What is said of a container whose guest ended before it came.
+fn ended_early(end: Option<Result<bollard::models::ContainerWaitResponse, DockerError>>, spec: &SandboxSpec) -> Error {
+    let how = match end {
+        Some(Ok(end)) => format!("with the code {}", end.status_code),
+        Some(Err(DockerError::DockerContainerWaitError { code, .. })) => format!("with the code {code}"),
+        _ => "and Docker does not say how".to_owned(),
+    };
+    let error = Error::new(ErrorCode::SandboxSetup, format!("the first process of the container ended {how}"));
+    match &spec.runtime {
+        Some(runtime) => error.hint(format!("does the runtime {runtime} let a socket of the host be reached?")),
+        None => error,
+    }
+}
+
+/// Adds what a user can do about a failure of Docker's.
+fn explained(error: Error, spec: &SandboxSpec) -> Error {
+    match &spec.runtime {
+        Some(runtime) if error.message.contains("untime") => {
+            error.hint(format!("is the runtime {runtime} known to this Docker engine? `docker info` lists them"))
+        }
+        _ => error,
+    }
+}
+
+impl DockerBackend {
+    /// What this process holds of a sandbox, or finds of it.
+    pub(super) async fn hold(&self, id: SandboxId) -> Result<std::sync::Arc<Held>> {
+        match self.held(id) {
+            Ok(held) => Ok(held),
+            Err(_) => self.find_held(id, &SandboxSpec::default()).await?.ok_or_else(|| gone(id)),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! From the checked description of a sandbox to that of a container, and what is in force then.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+};
+
+use bollard::models::{
+    ContainerCreateBody, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount, MountType,
+    MountVolumeOptions, ResourcesUlimits,
+};
+use glovebox_core::{
+    Access, Enforcement, HOME_DIR, LimitKind, LimitsInForce, Network, SandboxId, SandboxSpec, WORKING_DIR,
+    WORKSPACE_DIR, WorkspaceMode,
+};
+use glovebox_proto::container::{CHANNEL, Door, GUEST, PLAN, Plan};
+
+use crate::{counted::OWN_PROCESSES, owner};
+
+/// What guest and zygote need to change user, to signal commands, to give them their folders, and to let go of the rest.
+const CAPABILITIES: [&str; 5] = ["SETUID", "SETGID", "KILL", "CHOWN", "SETPCAP"];
+
+/// What guest and zygote take of the container's memory, on top of what programs may use.
+const OWN_MEMORY: u64 = 16 << 20;
+
+/// No `/dev/shm` and no `/tmp` is larger than this, nor than the disk limit.
+const LARGEST_TMP: u64 = 1 << 30;
+
+/// The name of the machine inside.
+const HOST_NAME: &str = "glovebox";
+
+/// What Docker has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine {
+    pub(crate) memory: u64,
+    pub(crate) cpus: f64,
+}
+
+/// The limits that the machine can give.
+pub(crate) fn limits_in_force(spec: &SandboxSpec, machine: Machine) -> LimitsInForce {
+    let asked = &spec.limits;
+    let memory = asked.memory.min(machine.memory);
+    let cpus = asked.cpus.min(machine.cpus);
+    let disk = if spec.living.is_some() { asked.disk } else { asked.disk.min(machine.memory) };
+    let lowered = [
+        (LimitKind::Memory, memory < asked.memory),
+        (LimitKind::Cpus, cpus < asked.cpus),
+        (LimitKind::Disk, disk < asked.disk),
+    ];
+    let files = if spec.living.is_some() { Enforcement::None } else { Enforcement::Filesystem };
+    let held = [
+        ("memory", Enforcement::Cgroup),
+        ("cpus", Enforcement::Cgroup),
+        ("pids", Enforcement::Cgroup),
+        ("disk", files),
+        ("inodes", files),
+        ("open_files", Enforcement::Rlimit),
+        ("timeout", Enforcement::Timer),
+    ];
+    LimitsInForce {
+        memory_bytes: memory,
+        cpus,
+        pids: asked.pids,
+        disk_bytes: disk,
+        inodes: asked.inodes,
+        open_files: asked.open_files,
+        timeout_ms: asked.timeout.as_millis() as u64,
+        output_bytes: asked.output,
+        memory_group_bytes: Some(memory + OWN_MEMORY),
+        store: if spec.living.is_some() { "volume" } else { "tmpfs" }.into(),
+        lowered: lowered.into_iter().filter(|(_, is_lower)| *is_lower).map(|(kind, _)| kind).collect(),
+        enforcement: held.into_iter().map(|(name, by)| (name.to_owned(), by)).collect::<BTreeMap<_, _>>(),
+    }
+}
+
+/// What the guest is to set up.
+pub(crate) fn plan(spec: &SandboxSpec, limits: &LimitsInForce) -> Plan {
+    let written = spec.mounts.iter().filter(|mount| mount.access == Access::ReadWrite);
+    Plan {
+        uid: spec.user.uid,
+        gid: spec.user.gid,
+        open_files: limits.open_files,
+        living: spec.living.is_some(),
+        network: spec.network == Network::Full,
+        written: written.map(|mount| mount.target.as_str().to_owned()).collect(),
+        idle_ms: spec.living.as_ref().and_then(|living| living.lifetime.idle).map(|idle| idle.as_millis() as u64),
+        expires_ms: spec
+            .living
+            .as_ref()
+            .and_then(|living| living.lifetime.expires_at(living.created_at).map(|at| at.as_millisecond())),
+        door: Door::Folder,
+    }
+}
+
+/// The volumes of a living sandbox, by the folders that they hold.
+pub(crate) fn volumes(id: SandboxId) -> [(String, &'static str); 2] {
+    [(format!("glovebox-{id}-workspace"), WORKSPACE_DIR), (format!("glovebox-{id}-home"), HOME_DIR)]
+}
+
+/// Describes the container of a sandbox.
+pub(crate) fn container(
+    id: SandboxId,
+    spec: &SandboxSpec,
+    image: &str,
+    limits: &LimitsInForce,
+    (guest, channel): (&Path, &Path),
+) -> ContainerCreateBody {
+    let plan = serde_json::to_string(&plan(spec, limits)).expect("a plan is plain values");
+    let tmpfs = |size: u64, mode: &str| {
+        let LimitsInForce { inodes, .. } = limits;
+        format!("rw,exec,nosuid,nodev,size={size},nr_inodes={inodes},mode={mode}")
+    };
+    let small = limits.disk_bytes.min(LARGEST_TMP);
+    let mut tmpfses = HashMap::from([("/tmp".to_owned(), tmpfs(small, "1777"))]);
+    let mut mounts = vec![bind(guest, GUEST, true), bind(channel, CHANNEL, false)];
+    if spec.living.is_some() {
+        mounts.extend(volumes(id).map(|(name, target)| volume(name, target, owner::labels(id, spec))));
+    } else {
+        tmpfses.insert(WORKSPACE_DIR.to_owned(), tmpfs(limits.disk_bytes, "0755"));
+        tmpfses.insert(HOME_DIR.to_owned(), tmpfs(limits.disk_bytes, "0755"));
+    }
+    if let Some(workspace) = spec.workspace.as_ref().filter(|workspace| workspace.mode != WorkspaceMode::Overlay) {
+        mounts.push(bind(&workspace.source, WORKING_DIR, workspace.mode == WorkspaceMode::ReadOnly));
+    }
+    mounts.extend(
+        spec.mounts.iter().map(|mount| bind(&mount.source, mount.target.as_str(), mount.access == Access::ReadOnly)),
+    );
+    let memory = limits.memory_group_bytes.unwrap_or(limits.memory_bytes) as i64;
+    let host = HostConfig {
+        memory: Some(memory),
+        // The same number for both is no swap.
+        memory_swap: Some(memory),
+        nano_cpus: Some((limits.cpus * 1e9) as i64),
+        pids_limit: Some((limits.pids + OWN_PROCESSES) as i64),
+        ulimits: Some(vec![ulimit("nofile", limits.open_files.max(1024) as i64), ulimit("core", 0)]),
+        tmpfs: Some(tmpfses),
+        shm_size: Some(small.min(limits.memory_bytes) as i64),
+        mounts: Some(mounts),
+        readonly_rootfs: Some(true),
+        network_mode: Some(if spec.network == Network::Full { "default" } else { "none" }.to_owned()),
+        cap_drop: Some(vec!["ALL".to_owned()]),
+        cap_add: Some(CAPABILITIES.map(str::to_owned).to_vec()),
+        security_opt: Some(vec!["no-new-privileges:true".to_owned()]),
+        cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
+        ipc_mode: Some("private".to_owned()),
+        log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),
+        auto_remove: Some(spec.living.is_none()),
+        init: Some(false),
+        runtime: spec.runtime.clone(),
+        ..HostConfig::default()
+    };
+    ContainerCreateBody {
+        image: Some(image.to_owned()),
+        hostname: Some(HOST_NAME.to_owned()),
+        user: Some("0:0".to_owned()),
+        working_dir: Some("/".to_owned()),
+        entrypoint: Some(vec![GUEST.to_owned(), "init".to_owned()]),
+        cmd: Some(Vec::new()),
+        env: Some(vec![format!("{PLAN}={plan}")]),
+        labels: Some(owner::labels(id, spec)),
+        healthcheck: Some(bollard::models::HealthConfig { test: Some(vec!["NONE".to_owned()]), ..Default::default() }),
+        stop_signal: Some("SIGKILL".to_owned()),
+        host_config: Some(host),
+        ..ContainerCreateBody::default()
+    }
+}
+
+fn bind(source: &Path, target: &str, read_only: bool) -> Mount {
+    Mount {
+        target: Some(target.to_owned()),
+        source: Some(source.to_string_lossy().into_owned()),
+        typ: Some(MountType::BIND),
+        read_only: Some(read_only),
+        ..Mount::default()
+    }
+}
+
+fn volume(name: String, target: &str, labels: HashMap<String, String>) -> Mount {
+    Mount {
+        target: Some(target.to_owned()),
+        source: Some(name),
+        typ: Some(MountType::VOLUME),
+        read_only: Some(false),
+        // What an image holds there is not copied into it.
+        volume_options: Some(MountVolumeOptions { no_copy: Some(true), labels: Some(labels), ..Default::default() }),
+        ..Mount::default()
+    }
+}
+
+fn ulimit(name: &str, value: i64) -> ResourcesUlimits {
+    ResourcesUlimits { name: Some(name.to_owned()), soft: Some(value), hard: Some(value) }
+}

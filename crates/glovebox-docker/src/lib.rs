@@ -1,0 +1,22 @@
+//! The Docker backend: containers whose first process is the guest.
+//!
+//! Theory of operation. Docker makes, starts, pauses and removes containers, and nothing else is asked of it. The first
+//! process of a container is our guest, a static program that is mounted read-only; it connects to a socket in a folder that
+//! both sides see, and from then on everything goes through it as in every backend. What is in a container is described in
+//! `describe`, where the folder and its sockets are in `meeting`, what the kernel counted is read in `counted`, and what dead
+//! owners left is found by the labels of `owner`.
+//!
+//! A one-shot container ends when its one connection does, and Docker removes it then: a caller who is killed leaves
+//! nothing behind. A living one stays until it is removed, and its files are in volumes that outlive it.
+
+mod backend;
+mod client;
+mod counted;
+mod describe;
+mod images;
+mod layers;
+mod meeting;
+mod owner;
+
+pub use backend::{DockerBackend, Settings};
+pub use images::{FoundImage, Progress};

@@ -1,0 +1,108 @@
+//! The Docker backend under test, with what it may leave: containers, volumes, control groups, processes and folders.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::Context;
+use glovebox_core::{Backend, ImageReference, SandboxId};
+use glovebox_docker::{DockerBackend, Settings};
+use glovebox_native::NativeBackend;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{Leftovers, Subject, Traces, subject::memory_of};
+
+/// The Docker backend.
+pub struct DockerSubject {
+    backend: Arc<DockerBackend>,
+    socket: PathBuf,
+    /// Holds the guest's program, and goes with the suite.
+    _data: tempfile::TempDir,
+}
+
+impl DockerSubject {
+    /// The engine that `DOCKER_HOST` names, and the image that cases run in.
+    pub fn new(image: &str) -> anyhow::Result<Self> {
+        let data = tempfile::Builder::new().prefix("conformance-docker-").tempdir().context("no data folder")?;
+        let image = ImageReference::parse(image).map_err(anyhow::Error::msg)?;
+        let backend = DockerBackend::new(Settings {
+            host: None,
+            image: Some(image),
+            runtime_folder: NativeBackend::runtime_folder(),
+            data_folder: data.path().to_owned(),
+        })?;
+        let socket = backend.place().strip_prefix("unix://").context("Docker is not at a socket")?.into();
+        Ok(DockerSubject { backend: Arc::new(backend), socket, _data: data })
+    }
+
+    /// What Docker says of all containers or volumes with our label, without the client under test.
+    fn listed(&self, path: &str) -> String {
+        ask(&self.socket, path).expect("Docker answers")
+    }
+
+    fn guest(&self, sandbox: SandboxId) -> i32 {
+        self.backend.guest_pid(sandbox).expect("the sandbox has a guest")
+    }
+}
+
+/// Asks Docker for a document.
+fn ask(socket: &Path, path: &str) -> std::io::Result<String> {
+    let filters = "filters=%7B%22label%22%3A%5B%22glovebox.managed%3Dtrue%22%5D%7D";
+    let mut stream = UnixStream::connect(socket)?;
+    write!(stream, "GET {path}{filters} HTTP/1.0\r\nHost: docker\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+}
+
+/// The ids of sandboxes that stand in a text.
+fn ids(text: &str) -> BTreeSet<String> {
+    let found = text.match_indices("sb_").filter_map(|(at, _)| text.get(at..at + 29));
+    found.filter(|id| id.parse::<SandboxId>().is_ok()).map(str::to_owned).collect()
+}
+
+impl Subject for DockerSubject {
+    fn backend(&self) -> Arc<dyn Backend> {
+        Arc::clone(&self.backend) as Arc<dyn Backend>
+    }
+
+    fn traces(&self) -> Traces {
+        let mut things: BTreeSet<String> = BTreeSet::new();
+        things.extend(ids(&self.listed("/containers/json?all=1&")).into_iter().map(|id| format!("container of {id}")));
+        things.extend(ids(&self.listed("/volumes?")).into_iter().map(|id| format!("volume of {id}")));
+        let folders = fs::read_dir(NativeBackend::runtime_folder().join("docker")).into_iter().flatten().flatten();
+        things.extend(folders.map(|folder| format!("folder {}", folder.path().display())));
+        let descriptors = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+        // Connections to Docker are kept for the next question, and their number is what was asked at one time.
+        let sockets = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+        let sockets = sockets.filter(|entry| {
+            fs::read_link(entry.path()).is_ok_and(|target| target.to_string_lossy().starts_with("socket:"))
+        });
+        Traces { things, counts: BTreeMap::from([("descriptors of this process", descriptors - sockets.count())]) }
+    }
+
+    fn traces_of(&self, sandboxes: &BTreeSet<SandboxId>) -> Leftovers {
+        let all = self.traces().things.into_iter();
+        let is_theirs =
+            |thing: &String| ids(thing).iter().any(|id| sandboxes.iter().any(|gone| gone.to_string() == *id));
+        Leftovers(all.filter(is_theirs).collect())
+    }
+
+    fn kill_guest(&self, sandbox: SandboxId) {
+        let pid = Pid::from_raw(self.guest(sandbox)).expect("a process id is not 0");
+        kill_process(pid, Signal::KILL).expect("the guest can be ended");
+    }
+
+    fn guest_memory(&self, sandbox: SandboxId) -> u64 {
+        memory_of(self.guest(sandbox))
+    }
+
+    fn processes(&self) -> Vec<(&'static str, i32)> {
+        vec![("glovebox", std::process::id() as i32)]
+    }
+}
