@@ -57,7 +57,7 @@ pub struct SessionRecord {
     pub state_lost: bool,
     /// Whether its interpreter is there for the next run. One that died takes all that it held with it.
     pub alive: bool,
-    /// Which run in it this is, from 1.
+    /// Which run in it this is, from 1; 0 if it was ended while it waited for its turn.
     pub number: u64,
 }
 

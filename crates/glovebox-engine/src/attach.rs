@@ -37,9 +37,11 @@ const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 pub struct KnownRun {
     /// The run.
     pub run: RunId,
-    /// The process id of its command inside.
+    /// Whether it waits for its turn in a session.
+    pub waiting: bool,
+    /// The process id of its command inside; 0 while it waits.
     pub pid: i32,
-    /// When it started.
+    /// When it started, or was asked for while it waits.
     pub started_at: Timestamp,
     /// Whether somebody follows it whom its command waits for.
     pub followed: bool,
@@ -113,7 +115,8 @@ impl Sandbox {
         signal(&self.place.channel, run, number, EndReason::None).await
     }
 
-    /// Ends a run, whoever follows it. Its result then says `cancelled`, unless its command had ended before.
+    /// Ends a run, whoever follows it. Its result then says `cancelled`, unless its command had ended before. One that waits for
+    /// its turn in a session ends at once, and nothing of it runs.
     pub async fn cancel(&self, run: RunId) -> Result<()> {
         signal(&self.place.channel, run, SIGKILL, EndReason::Cancelled).await?;
         self.place.let_die().await
@@ -268,6 +271,7 @@ async fn list(channel: &Channel) -> Result<Vec<KnownRun>> {
 fn known_run(info: RunInfo) -> Option<KnownRun> {
     Some(KnownRun {
         run: info.run.parse().ok()?,
+        waiting: info.waiting,
         pid: info.pid,
         started_at: Timestamp::from_nanosecond(info.started_ns.into()).ok()?,
         followed: info.owned,

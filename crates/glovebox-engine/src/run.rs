@@ -269,9 +269,12 @@ impl Driver {
         let unended = followed.as_ref().err().filter(|error| error.code == ErrorCode::StillEnding).map(Warning::from);
         let is_lost = followed.as_ref().is_err_and(|error| error.code == ErrorCode::SandboxLost);
         let (place, counted) = (self.place.clone(), counted_as(self.session.as_ref(), self.entry.run));
+        // What changed, and what was used, while it waited for its turn is not its own.
+        let never_began = self.command.exited.never_began;
+        let counted = counted.filter(|_| !never_began);
         let collecting = async {
             match followed {
-                Ok(()) if matches!(self.part, Part::Onlooker { .. }) || self.part.is_secretive() => {
+                Ok(()) if matches!(self.part, Part::Onlooker { .. }) || self.part.is_secretive() || never_began => {
                     Ok(Collected::default())
                 }
                 Ok(()) => Ok(self.collect_in_time(&mut caller).await),

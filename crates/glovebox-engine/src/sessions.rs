@@ -65,6 +65,8 @@ pub struct SessionStatus {
     pub runs: u64,
     /// The run that is under way in it.
     pub busy: Option<RunId>,
+    /// The runs that wait for their turn in it, in their order.
+    pub waiting: Vec<RunId>,
     /// How its interpreter ended, if it did. The next run in it starts another.
     pub ended: Option<crate::RunEnd>,
 }
@@ -333,6 +335,7 @@ fn status(info: SessionInfo) -> Option<SessionStatus> {
         started_at: Timestamp::from_nanosecond(info.started_ns.into()).ok()?,
         runs: info.runs,
         busy: info.busy.map(|run| run.parse()).transpose().ok()?,
+        waiting: info.waiting.iter().map(|run| run.parse()).collect::<Result<_, _>>().ok()?,
         ended: info.ended.map(|Exited { code, signal, .. }| crate::RunEnd { code, signal }),
     })
 }

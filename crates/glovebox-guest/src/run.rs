@@ -3,7 +3,7 @@
 //! A run belongs to the guest, not to whoever started it: it is a task of its own, and those who read it are others.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, OnceCell},
     io,
     os::fd::{AsFd, OwnedFd},
     rc::Rc,
@@ -30,7 +30,7 @@ use crate::{
     input::{Input, Terminal},
     leaves::Leaf,
     output::Output,
-    runs::{self, Run},
+    runs::{self, Begun, Run},
     server::Guest,
     sessions,
     stream::{self, Frames},
@@ -99,9 +99,8 @@ pub(crate) async fn serve(guest: Rc<Guest>, body: RecvStream, mut out: SendStrea
     drop(command_ends);
     let run = Rc::new(Run {
         id: request.run,
-        pid,
-        leaf,
-        started: SystemTime::now(),
+        asked: SystemTime::now(),
+        begun: OnceCell::from(Begun { pid, leaf, at: SystemTime::now() }),
         note,
         output: match ends.terminal {
             Some(_) => Output::of_terminal(request.keep_output),

@@ -1,7 +1,7 @@
 //! The runs that a guest knows of: those under way, and those whose end nobody has asked for.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::{Cell, OnceCell, RefCell},
     collections::VecDeque,
     io,
     os::fd::AsFd,
@@ -46,10 +46,10 @@ const MOST_ENDED_OUTPUT: usize = 8 * bound::OUTPUT;
 /// One run.
 pub(crate) struct Run {
     pub(crate) id: String,
-    pub(crate) pid: i32,
-    /// The group that it is in alone.
-    pub(crate) leaf: Option<Leaf>,
-    pub(crate) started: SystemTime,
+    /// When it was asked for.
+    pub(crate) asked: SystemTime,
+    /// What it runs as. Nothing while it waits for its turn in a session.
+    pub(crate) begun: OnceCell<Begun>,
     pub(crate) note: Bytes,
     pub(crate) output: Rc<Output>,
     pub(crate) input: Input,
@@ -61,13 +61,28 @@ pub(crate) struct Run {
     pub(crate) session: Option<InSession>,
 }
 
+/// A run that does not wait, or no more.
+pub(crate) struct Begun {
+    pub(crate) pid: i32,
+    /// The group that it is in alone.
+    pub(crate) leaf: Option<Leaf>,
+    pub(crate) at: SystemTime,
+}
+
 impl Run {
+    /// Whether it waits for its turn in a session.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.begun.get().is_none() && self.ended.get().is_none()
+    }
+
     fn info(&self) -> RunInfo {
         let [stdout_bytes, stderr_bytes, _] = self.output.written();
+        let (pid, started) = self.begun.get().map_or((0, self.asked), |begun| (begun.pid, begun.at));
         RunInfo {
             run: self.id.clone(),
-            pid: self.pid,
-            started_ns: self.started.duration_since(UNIX_EPOCH).map_or(0, |span| span.as_nanos() as i64),
+            pid,
+            started_ns: started.duration_since(UNIX_EPOCH).map_or(0, |span| span.as_nanos() as i64),
+            waiting: self.is_waiting(),
             ended: self.ended.get(),
             stdout_bytes,
             stderr_bytes,
@@ -87,9 +102,15 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// How many are under way.
+    /// How many are under way and do not wait.
     pub(crate) fn count(&self) -> usize {
-        self.under_way.borrow().len()
+        self.under_way.borrow().iter().filter(|run| !run.is_waiting()).count()
+    }
+
+    /// The runs that wait for their turn in a session, in the order in which they came.
+    pub(crate) fn waiting_in(&self, session: &str) -> Vec<String> {
+        let waits = |run: &&Rc<Run>| run.is_waiting() && run.session.as_ref().is_some_and(|one| one.name == session);
+        self.under_way.borrow().iter().filter(waits).map(|run| run.id.clone()).collect()
     }
 
     /// When the last one ended.
@@ -114,10 +135,10 @@ impl Runs {
         let (under_way, over) = (self.under_way.borrow(), self.over.borrow());
         // What is in the leaf of a session is the session's.
         let all = over.iter().chain(under_way.iter()).filter(|run| run.session.is_none());
-        all.filter_map(|run| Some((run.leaf.as_ref()?.number, run.id.clone()))).collect()
+        all.filter_map(|run| Some((run.begun.get()?.leaf.as_ref()?.number, run.id.clone()))).collect()
     }
 
-    /// A run has started. One that is over makes room for its next step.
+    /// A run has started, or waits for its turn. One that is over makes room for its next step.
     pub(crate) fn started(&self, run: Rc<Run>) {
         self.over.borrow_mut().retain(|other| other.id != run.id);
         self.under_way.borrow_mut().push(run);
@@ -144,6 +165,12 @@ impl Runs {
                 run.output.clear();
             }
         }
+    }
+
+    /// There is no run, as the session that it waited for did not take it.
+    pub(crate) fn refused(&self, run: &Rc<Run>) {
+        run.output.close();
+        self.under_way.borrow_mut().retain(|other| !Rc::ptr_eq(other, run));
     }
 
     /// The owner of a run has heard how it ended.
@@ -200,7 +227,8 @@ async fn tell(run: &Run, reader: &mut Reader, out: &mut SendStream<Bytes>) -> io
     while let Some(frame) = reader.next().await {
         stream::send(out, frame).await?;
     }
-    let exited = run.ended.get().unwrap_or_default();
+    // Whoever looked on at a run that was refused may find it again: it may have been asked for once more.
+    let Some(exited) = run.ended.get() else { return Err(io::ErrorKind::NotFound.into()) };
     stream::send(out, Frame::message(FrameKind::Exited, &exited)).await?;
     stream::end(out)
 }
@@ -254,9 +282,17 @@ pub(crate) async fn signal(guest: Rc<Guest>, body: RecvStream, out: SendStream<B
 pub(crate) async fn send_signal(guest: &Guest, run: &Run, number: i32, reason: EndReason) {
     // Runs come and go only while nothing is being killed, so the target stays right for all passes.
     let _killing = guest.killing.lock().await;
-    if !run.alive.get() {
+    if !run.alive.get() || (run.is_waiting() && ![libc::SIGINT, libc::SIGTERM, libc::SIGKILL].contains(&number)) {
         return;
     }
+    let Some(Begun { pid, leaf, .. }) = run.begun.get() else {
+        // What would end it ends its waiting.
+        if run.reason.get() == EndReason::None {
+            run.reason.set(if reason == EndReason::None { EndReason::Cancelled } else { reason });
+        }
+        run.session.iter().for_each(InSession::end_soon);
+        return;
+    };
     if run.reason.get() == EndReason::None {
         run.reason.set(reason);
     }
@@ -266,16 +302,16 @@ pub(crate) async fn send_signal(guest: &Guest, run: &Run, number: i32, reason: E
         return;
     }
     let (zygote, members) = (guest.zygote_pid, guest.ground.members);
-    let target = match &run.leaf {
+    let target = match leaf {
         Some(leaf) => Target::Leaf { name: &leaf.name },
-        None if run.session.is_some() => Target::Command { main: run.pid, zygote },
+        None if run.session.is_some() => Target::Command { main: *pid, zygote },
         // Beside a run there may be what others left in leaves of their own, and the next one's child.
         None if guest.is_alone() => Target::Everything { zygote },
-        None => Target::Command { main: run.pid, zygote },
+        None => Target::Command { main: *pid, zygote },
     };
     if number == libc::SIGKILL && !*guest.paused.borrow() {
-        processes::end_group(run.pid, members);
-        kill(guest, (run.leaf.as_ref(), &run.id), target).await;
+        processes::end_group(*pid, members);
+        kill(guest, (leaf.as_ref(), &run.id), target).await;
     } else {
         // Who is frozen may die only when the host lets it.
         processes::signal(target, number, members);
@@ -288,7 +324,7 @@ pub(crate) async fn end_rest(guest: &Guest, run: &Run) {
     if run.reason.get() == EndReason::None || run.session.is_some() {
         return;
     }
-    match &run.leaf {
+    match run.begun.get().and_then(|begun| begun.leaf.as_ref()) {
         Some(leaf) => kill(guest, (Some(leaf), &run.id), Target::Leaf { name: &leaf.name }).await,
         None if guest.stays && guest.is_alone() => {
             // No other may start meanwhile.

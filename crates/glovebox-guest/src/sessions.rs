@@ -9,7 +9,7 @@
 mod run;
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::{Cell, OnceCell, RefCell},
     io,
     rc::Rc,
     sync::Arc,
@@ -100,7 +100,9 @@ impl Interpreter {
 
 /// The session of a run.
 pub(crate) struct InSession {
-    session: Rc<Session>,
+    /// The session's name. Which one has it is known once the run has its turn.
+    pub(crate) name: String,
+    session: OnceCell<Rc<Session>>,
     /// Whether it was asked to stop.
     interrupted: Cell<bool>,
     ending: Notify,
@@ -167,6 +169,7 @@ impl Session {
             started_ns: known.started.map_or(0, since_epoch),
             runs: known.runs,
             busy: known.busy.as_ref().map(|run| run.id.clone()),
+            waiting: guest.runs.waiting_in(&self.name),
             // How one ended that nobody was with is known to the next run.
             ended: known.ended.or(is_gone.then(Exited::default)),
         }
@@ -218,15 +221,27 @@ impl InSession {
         match number {
             libc::SIGTERM | libc::SIGINT => {
                 self.interrupted.set(self.interrupted.get() || number == libc::SIGTERM);
-                self.session.interrupt(guest);
+                self.interrupt(guest);
                 true
             }
             libc::SIGKILL if !at_once.contains(&run.reason.get()) && !self.interrupted.replace(true) => {
-                self.session.interrupt(guest);
+                self.interrupt(guest);
                 self.ending.notify_one();
                 true
             }
             _ => false,
+        }
+    }
+
+    /// Has a run end that waits for its turn. One that has it already is killed after its grace.
+    pub(crate) fn end_soon(&self) {
+        self.interrupted.set(true);
+        self.ending.notify_one();
+    }
+
+    fn interrupt(&self, guest: &Guest) {
+        if let Some(session) = self.session.get() {
+            session.interrupt(guest);
         }
     }
 
@@ -238,7 +253,10 @@ impl InSession {
 
 /// Lists the sessions.
 pub(crate) async fn list(guest: &Guest, mut out: SendStream<Bytes>) -> io::Result<()> {
-    let infos: Vec<SessionInfo> = guest.sessions.0.borrow().iter().map(|session| session.info(guest)).collect();
+    let sessions: Vec<Rc<Session>> = guest.sessions.0.borrow().clone();
+    // One whose first interpreter is just being started is none yet.
+    let begun = sessions.iter().filter(|session| session.known.borrow().started.is_some());
+    let infos: Vec<SessionInfo> = begun.map(|session| session.info(guest)).collect();
     for info in infos {
         stream::send(&mut out, Frame::message(FrameKind::SessionInfo, &info)).await?;
     }
@@ -262,10 +280,7 @@ pub(crate) async fn end(guest: &Guest, body: RecvStream, out: SendStream<Bytes>)
     let busy = session.known.borrow().busy.clone();
     if let Some(run) = busy {
         // The session goes, so there is nothing to be gentle for.
-        if let Some(session) = &run.session {
-            session.interrupted.set(true);
-            session.ending.notify_one();
-        }
+        run.session.iter().for_each(InSession::end_soon);
         runs::send_signal(guest, &run, libc::SIGKILL, EndReason::Cancelled).await;
     }
     let mut turn = session.turn.lock().await;

@@ -78,6 +78,9 @@ pub struct Exited {
     /// The interpreter of its session ended with it.
     #[prost(bool, tag = "5")]
     pub session_over: bool,
+    /// It was ended while it waited for its turn in a session, and nothing of it ran.
+    #[prost(bool, tag = "6")]
+    pub never_began: bool,
 }
 
 /// Why somebody ended a run.
@@ -207,7 +210,7 @@ pub struct RunInfo {
     /// The process id inside of its command.
     #[prost(int32, tag = "2")]
     pub pid: i32,
-    /// When it started, nanoseconds since 1970.
+    /// When it started, or was asked for while it waits, nanoseconds since 1970.
     #[prost(int64, tag = "3")]
     pub started_ns: i64,
     /// How it ended, once it did.
@@ -225,6 +228,9 @@ pub struct RunInfo {
     /// Whether it has a terminal.
     #[prost(bool, tag = "8")]
     pub terminal: bool,
+    /// Whether it waits for its turn in a session.
+    #[prost(bool, tag = "9")]
+    pub waiting: bool,
 }
 
 /// The size of a terminal.

@@ -54,7 +54,7 @@ pub struct SessionStarted {
     /// How the one before it ended, where there was one.
     #[prost(message, optional, tag = "3")]
     pub before: Option<crate::Exited>,
-    /// Runs in it so far, this one included.
+    /// Runs in it so far, this one included. None if this one never had its turn.
     #[prost(uint64, tag = "4")]
     pub runs: u64,
 }
@@ -83,6 +83,9 @@ pub struct SessionInfo {
     /// How its interpreter ended, once it did.
     #[prost(message, optional, tag = "7")]
     pub ended: Option<crate::Exited>,
+    /// The runs that wait for their turn in it, in their order.
+    #[prost(string, repeated, tag = "8")]
+    pub waiting: Vec<String>,
 }
 
 /// Names a session.

@@ -64,7 +64,10 @@ fn state(session: &SessionStatus) -> String {
     match (&session.ended, session.busy) {
         (Some(RunEnd { code: Some(code), .. }), _) => format!("ended with code {code}"),
         (Some(RunEnd { signal, .. }), _) => format!("ended by signal {}", signal.unwrap_or_default()),
-        (None, Some(run)) => format!("busy with {run}"),
+        (None, Some(run)) => match session.waiting.len() {
+            0 => format!("busy with {run}"),
+            waiting => format!("busy with {run}, {waiting} waiting"),
+        },
         (None, None) => "ready".to_owned(),
     }
 }
@@ -79,6 +82,7 @@ fn document(session: &SessionStatus) -> Value {
             (None, None) => "ready",
         },
         "run": session.busy,
+        "waiting": session.waiting,
         "runs": session.runs,
         "pid": session.pid,
         "started_at": session.started_at,

@@ -1,7 +1,7 @@
 //! A run in a session, from its turn to its end.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, OnceCell},
     io,
     os::fd::OwnedFd,
     rc::Rc,
@@ -25,7 +25,7 @@ use crate::{
     input::Input,
     output::Output,
     run::{self, Ends, Launched, Patience},
-    runs::{self, Run},
+    runs::{self, Begun, Run},
     server::Guest,
     stream::{self, Frames},
 };
@@ -37,10 +37,13 @@ const UNTIL_REST: Duration = Duration::from_secs(1);
 /// How often a run is asked to stop before it is killed.
 const INTERRUPTS: u32 = 4;
 
+/// The turn of a session, with its interpreter if there is one.
+type Turn = OwnedMutexGuard<Option<Interpreter>>;
+
 /// Serves one who starts a run in a session and owns it.
 pub(crate) async fn serve_run(
     guest: Rc<Guest>,
-    mut request: StartRun,
+    request: StartRun,
     order: SessionRun,
     (note, frames): (Bytes, Frames),
     mut out: SendStream<Bytes>,
@@ -48,46 +51,33 @@ pub(crate) async fn serve_run(
     if order.name.is_empty() || order.name.len() > LONGEST_NAME || order.input.len() > bound::SESSION_INPUT {
         return run::refuse(out, &failed("session", libc::EINVAL)).await;
     }
-    if note.len() > bound::NOTE {
+    if note.len() > bound::NOTE || guest.runs.is_under_way(&request.run) {
         return run::refuse(out, &failed("run", libc::EEXIST)).await;
     }
-    let (session, mut turn) = loop {
-        let Some(session) = guest.sessions.find_or_add(&order.name) else {
-            return run::refuse(out, &failed("sessions", libc::EMFILE)).await;
-        };
-        let turn = tokio::select! {
-            turn = session.turn.clone().lock_owned() => turn,
-            () = stream::gone(&mut out) => return Ok(()),
-        };
-        // It may have been closed meanwhile, and the name be another one's.
-        if !session.closed.get() {
-            break (session, turn);
-        }
-    };
-    let beginning = Instant::now();
-    let started = match make_ready(&guest, &session, &mut turn, &mut request, &order).await? {
-        Ok(started) => started,
-        Err(refused) => {
-            if turn.is_none() && session.known.borrow().started.is_none() {
-                guest.sessions.remove(&session);
-            }
-            return run::refuse(out, &refused).await;
-        }
-    };
-    if session.closed.get() {
-        // Somebody closed it just now, and waits for the turn.
-        session.end_rest(&guest).await;
-        *turn = None;
-        return run::refuse(out, &failed("session", libc::ECANCELED)).await;
-    }
-    let grace = Duration::from_millis(request.grace_ms);
-    let patience = Patience { timeout: request.timeout_ms.map(Duration::from_millis), grace };
-    let run = new_run(&session, request, note, grace);
+    let run = new_run(&request, &order, note);
     guest.runs.started(run.clone());
     let reader = run.output.reader([0; 3], Role::Owner);
-    let told = [if started.new { &order.opening[..] } else { &[] }, &order.input[..]].concat();
-    tokio::task::spawn_local(see_through(guest.clone(), run.clone(), turn, told.into(), patience));
-    let told = Started { pid: run.pid, took_ns: beginning.elapsed().as_nanos() as u64, session: Some(started) };
+    let begun = match wait_for_turn(&guest, &run, &mut out).await {
+        Ok(Some((session, turn))) => begin(&guest, &run, (session, turn), request, order).await,
+        Ok(None) => {
+            run.alive.set(false);
+            let reason = run.reason.get().into();
+            guest.runs.ended(&run, Exited { signal: Some(libc::SIGKILL), reason, never_began: true, ..Exited::default() });
+            Ok(Ok(Started { session: Some(SessionStarted::default()), ..Started::default() }))
+        }
+        Err(refused) => Ok(Err(refused)),
+    };
+    let told = match begun {
+        Ok(Ok(told)) => told,
+        Ok(Err(refused)) => {
+            guest.runs.refused(&run);
+            return run::refuse(out, &refused).await;
+        }
+        Err(error) => {
+            guest.runs.refused(&run);
+            return Err(error);
+        }
+    };
     if let Err(error) = stream::send(&mut out, Frame::message(FrameKind::Started, &told)).await {
         // Nobody knows of a run whose start was not heard, so nobody would ever end it.
         runs::send_signal(&guest, &run, libc::SIGKILL, EndReason::Cancelled).await;
@@ -95,6 +85,71 @@ pub(crate) async fn serve_run(
     }
     let writer = run.input.new_owner();
     runs::follow(&guest, &run, reader, (frames, writer), out).await
+}
+
+/// Waits until it is a run's turn in its session. Nothing when it was ended before, or nobody waits for it any more.
+async fn wait_for_turn(
+    guest: &Guest,
+    run: &Run,
+    out: &mut SendStream<Bytes>,
+) -> Result<Option<(Rc<Session>, Turn)>, StartFailed> {
+    let Some(InSession { name, .. }) = &run.session else { return Ok(None) };
+    loop {
+        let session = guest.sessions.find_or_add(name).ok_or_else(|| failed("sessions", libc::EMFILE))?;
+        let turn = tokio::select! {
+            biased;
+            () = asked_to_end(run) => return Ok(None),
+            () = stream::gone(out) => {
+                run.reason.set(EndReason::Cancelled);
+                return Ok(None);
+            }
+            turn = session.turn.clone().lock_owned() => turn,
+        };
+        // It may have been closed meanwhile, and the name be another one's.
+        if !session.closed.get() {
+            return Ok(Some((session, turn)));
+        }
+    }
+}
+
+/// Begins a run that has its turn. The outer error is the guest's, the inner one is for whoever asked.
+async fn begin(
+    guest: &Rc<Guest>,
+    run: &Rc<Run>,
+    (session, mut turn): (Rc<Session>, Turn),
+    mut request: StartRun,
+    order: SessionRun,
+) -> io::Result<Result<Started, StartFailed>> {
+    let beginning = Instant::now();
+    let started = match make_ready(guest, &session, &mut turn, &mut request, &order).await? {
+        Ok(started) => started,
+        Err(refused) => {
+            if turn.is_none() && session.known.borrow().started.is_none() {
+                guest.sessions.remove(&session);
+            }
+            return Ok(Err(refused));
+        }
+    };
+    if session.closed.get() {
+        // Somebody closed it just now, and waits for the turn.
+        session.end_rest(guest).await;
+        *turn = None;
+        return Ok(Err(failed("session", libc::ECANCELED)));
+    }
+    let pid = {
+        let mut known = session.known.borrow_mut();
+        let _ = run.begun.set(Begun { pid: known.pid, leaf: known.leaf.clone(), at: SystemTime::now() });
+        known.busy = Some(run.clone());
+        known.pid
+    };
+    if let Some(in_session) = &run.session {
+        let _ = in_session.session.set(session);
+    }
+    let timeout = request.timeout_ms.map(Duration::from_millis);
+    let patience = Patience { timeout, grace: Duration::from_millis(request.grace_ms) };
+    let told = [if started.new { &order.opening[..] } else { &[] }, &order.input[..]].concat();
+    tokio::task::spawn_local(see_through(guest.clone(), run.clone(), turn, told.into(), patience));
+    Ok(Ok(Started { pid, took_ns: beginning.elapsed().as_nanos() as u64, session: Some(started) }))
 }
 
 fn failed(step: &str, errno: i32) -> StartFailed {
@@ -116,9 +171,6 @@ async fn make_ready(
         *turn = None;
     }
     let new = turn.is_none();
-    if guest.runs.is_under_way(&request.run) {
-        return Ok(Err(failed("run", libc::EEXIST)));
-    }
     if !new && session.known.borrow().language != order.language {
         return Ok(Err(failed("language", libc::EINVAL)));
     }
@@ -147,14 +199,12 @@ async fn make_ready(
     Ok(Ok(SessionStarted { key: known.key.clone(), new, before, runs: known.runs }))
 }
 
-/// A run that has the turn of its session.
-fn new_run(session: &Rc<Session>, request: StartRun, note: Bytes, grace: Duration) -> Rc<Run> {
-    let mut known = session.known.borrow_mut();
-    let run = Rc::new(Run {
-        id: request.run,
-        pid: known.pid,
-        leaf: known.leaf.clone(),
-        started: SystemTime::now(),
+/// A run that waits for its turn.
+fn new_run(request: &StartRun, order: &SessionRun, note: Bytes) -> Rc<Run> {
+    Rc::new(Run {
+        id: request.run.clone(),
+        asked: SystemTime::now(),
+        begun: OnceCell::new(),
         note,
         output: Output::new(request.keep_output),
         input: Input::new(None, None),
@@ -162,14 +212,13 @@ fn new_run(session: &Rc<Session>, request: StartRun, note: Bytes, grace: Duratio
         reason: Cell::new(EndReason::None),
         ended: Cell::new(None),
         session: Some(InSession {
-            session: session.clone(),
+            name: order.name.clone(),
+            session: OnceCell::new(),
             interrupted: Cell::new(false),
             ending: Notify::new(),
-            grace,
+            grace: Duration::from_millis(request.grace_ms),
         }),
-    });
-    known.busy = Some(run.clone());
-    run
+    })
 }
 
 /// Starts the interpreter of a session. The outer error is the guest's, the inner one the interpreter's.
@@ -224,11 +273,11 @@ enum Over {
 async fn see_through(
     guest: Rc<Guest>,
     run: Rc<Run>,
-    mut turn: OwnedMutexGuard<Option<Interpreter>>,
+    mut turn: Turn,
     told: Bytes,
     patience: Patience,
 ) {
-    let Some(InSession { session, .. }) = &run.session else { return };
+    let Some(session) = run.session.as_ref().and_then(|session| session.session.get()) else { return };
     let Some(interpreter) = turn.as_mut() else { return };
     let started = Instant::now();
     let over = tokio::select! {
@@ -319,7 +368,7 @@ async fn kill_after_grace(guest: &Guest, run: &Run) -> std::convert::Infallible 
         for _ in 0..INTERRUPTS {
             tokio::time::sleep(session.grace() / INTERRUPTS).await;
             // The first one may have come before the code began.
-            session.session.interrupt(guest);
+            session.interrupt(guest);
         }
         runs::send_signal(guest, run, libc::SIGKILL, run.reason.get()).await;
     }

@@ -1,8 +1,10 @@
 //! Sessions: interpreters that stay, and what becomes of the runs in them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use glovebox_core::{Command, EnvName, ErrorCode, InsidePath, Outcome, ResultKind, Secret, SessionName, WORKING_DIR};
+use glovebox_core::{
+    Command, EnvName, ErrorCode, InsidePath, Outcome, ResultKind, RunId, Secret, SessionName, WORKING_DIR,
+};
 use glovebox_engine::{Event, NewSandbox, Run, RunRequest, Sandbox, Stdin};
 
 use super::living;
@@ -20,6 +22,7 @@ cases!["sessions":
     output_comes_as_it_appears_and_before_what_is_shown_after_it,
     runs_of_one_session_take_turns,
     a_run_that_waits_for_its_turn_can_be_given_up,
+    a_run_that_waits_for_its_turn_can_be_cancelled_and_the_others_go_on,
     whoever_waits_longer_than_its_time_is_told_that_the_session_is_busy,
     a_run_in_a_session_of_another_language_is_refused,
     variables_and_folder_stay_and_secrets_are_masked,
@@ -246,6 +249,56 @@ async fn a_run_that_waits_for_its_turn_can_be_given_up(w: World) {
     destroy(sandbox).await;
 }
 
+/// The runs that wait for their turn, once there are as many.
+async fn waiting(sandbox: &Sandbox, count: usize) -> Vec<RunId> {
+    let began = Instant::now();
+    loop {
+        let known = sandbox.runs().await.expect("they can be listed");
+        let waiting: Vec<RunId> = known.iter().filter(|known| known.waiting).map(|known| known.run).collect();
+        if waiting.len() == count {
+            return waiting;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "{known:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn a_run_that_waits_for_its_turn_can_be_cancelled_and_the_others_go_on(w: World) {
+    let sandbox = w.sandbox().create().await;
+    let busy = "n = [1]\nprint('on', flush=True)\nwhile True: pass";
+    let mut busy = start(&sandbox, request("main", "python", busy)).await;
+    read_until(&mut busy, "on\n").await;
+    let first = python(&sandbox, "open('first', 'w'); n.append(2)");
+    let rest = async {
+        let run = waiting(&sandbox, 1).await[0];
+        let cancelling = async {
+            let both = waiting(&sandbox, 2).await;
+            assert_eq!(both[0], run);
+            assert_eq!(sandbox.sessions().await.expect("they can be listed")[0].waiting, both);
+            // Whoever looks on is told as well. What is no end for a run that waits leaves it alone.
+            let watcher = sandbox.attach(run, Stdin::Empty).await.expect("it can be attached to");
+            sandbox.signal(run, 10).await.expect("it can be sent");
+            assert_eq!(waiting(&sandbox, 2).await, both);
+            sandbox.cancel(run).await.expect("it can be cancelled");
+            finish(watcher).await.expect_outcome(&Outcome::Cancelled);
+            assert_eq!(waiting(&sandbox, 1).await, both[1..]);
+            assert_eq!(sandbox.sessions().await.expect("they can be listed")[0].busy, Some(busy.id()));
+            sandbox.interrupt_session(&name("main")).await.expect("it can be interrupted");
+            finish(busy).await.expect_exit(130);
+        };
+        tokio::join!(python(&sandbox, "n.append(3); print(n)"), cancelling).0
+    };
+    let (first, second) = tokio::join!(first, rest);
+    let first = first.expect_outcome(&Outcome::Cancelled).expect_out("");
+    assert!(first.changes.added.is_empty() && first.usage.cpu_ms == 0.0, "{}", first.story());
+    expect_lost(&first, false);
+    // What was kept of the session is there, and nothing of the one that waited ran.
+    let second = second.expect_exit(0).expect_out("[1, 3]\n");
+    assert_eq!(second.session.as_ref().map(|session| session.number), Some(2));
+    living::run(&sandbox, "test ! -e first").await.expect_exit(0);
+    destroy(sandbox).await;
+}
+
 async fn whoever_waits_longer_than_its_time_is_told_that_the_session_is_busy(w: World) {
     let sandbox = w.sandbox().create().await;
     let mut long = start(&sandbox, request("main", "python", "print('on', flush=True)\nwhile True: pass")).await;
@@ -254,6 +307,7 @@ async fn whoever_waits_longer_than_its_time_is_told_that_the_session_is_busy(w: 
     second.spec.limits.timeout = Duration::from_millis(200);
     let error = sandbox.start(second).await.err().expect("it is busy");
     assert_eq!(error.code, ErrorCode::SessionBusy, "{error}");
+    waiting(&sandbox, 0).await;
     long.cancel();
     finish(long).await.expect_outcome(&Outcome::Cancelled);
     destroy(sandbox).await;
