@@ -27,7 +27,8 @@ fuzz_target!(|input: (u8, &[u8])| {
                     due -= data.len() as u64;
                 }
                 Ok(Some(Reply::Exception(text))) => assert!(text.len() <= bound::EXCEPTION),
-                Ok(Some(Reply::Ready | Reply::Done(_))) => assert_eq!(due, 0),
+                Ok(Some(Reply::Ready)) => assert_eq!(due, 0),
+                Ok(Some(Reply::Done(_, token))) => assert!(due == 0 && !token.is_empty() && !token.contains([' ', '\n'])),
             }
         }
     }

@@ -1,15 +1,15 @@
 //! Code for a session: where it comes from, and what becomes of what it shows.
 
 use std::{
-    collections::BTreeMap,
     ffi::OsString,
-    fs,
-    io::{IsTerminal, Read},
+    fs::{self, File},
+    io::{ErrorKind, IsTerminal, Read, Write},
     path::{Path, PathBuf},
 };
 
 use glovebox_core::{Error, ErrorCode, Language, Result, ResultRecord, RunResult, SessionName};
 use glovebox_engine::session_languages;
+use serde_json::Value;
 
 use crate::{args::ExecArgs, files, flags::Flags, program, report};
 
@@ -96,24 +96,54 @@ fn text(input: impl Read, what: &str) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| Error::new(ErrorCode::InvalidValue, format!("{what} is not valid UTF-8")))
 }
 
-/// Writes all that a run showed into a folder, and says where it is: `0.png`, `0.txt`, `1.html` …
+/// Writes all that a run showed into a folder, and says where each is: `0.png`, `0.txt`, `1.html` … The numbers go on where those
+/// of earlier runs end, and nothing that is there is written over.
 pub(crate) fn write_results(result: &RunResult, folder: &Path) -> Result<Vec<PathBuf>> {
     let failed = |path: &Path, error| {
         Error::new(ErrorCode::HostIo, format!("{} cannot be written", path.display())).because(error)
     };
     fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
-    let mut names: BTreeMap<String, usize> = BTreeMap::new();
-    let mut written = Vec::new();
-    for shown in result.results.iter().flatten() {
-        let (value, ending) = (shown.value, shown.ending());
-        let times = names.entry(format!("{value}.{ending}")).or_default();
-        let name = if *times == 0 { format!("{value}.{ending}") } else { format!("{value}-{times}.{ending}") };
-        *times += 1;
-        let path = folder.join(name);
-        fs::write(&path, shown.to_bytes()).map_err(|error| failed(&path, error))?;
-        written.push(path);
+    let first = first_free_number(folder).map_err(|error| failed(folder, error))?;
+    let write = |shown: &ResultRecord| {
+        let (number, ending) = (first.saturating_add(shown.value), shown.ending());
+        let names = (1..).map(|times| format!("{number}-{times}.{ending}"));
+        for name in std::iter::once(format!("{number}.{ending}")).chain(names) {
+            let path = folder.join(name);
+            // One value may have two forms of one type, and another run may write at the same time.
+            match File::create_new(&path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                file => {
+                    let written = file.and_then(|mut file| file.write_all(&shown.to_bytes()));
+                    return written.map(|()| path.clone()).map_err(|error| failed(&path, error));
+                }
+            }
+        }
+        unreachable!("there is always one more name")
+    };
+    result.results.iter().flatten().map(write).collect()
+}
+
+/// The number after the highest that a file in a folder has.
+fn first_free_number(folder: &Path) -> std::io::Result<u64> {
+    let mut first = 0;
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let digits = name.to_str().and_then(|name| name.split(['.', '-']).next());
+        if let Some(number) = digits.and_then(|digits| digits.parse::<u64>().ok()) {
+            first = first.max(number.saturating_add(1));
+        }
     }
-    Ok(written)
+    Ok(first)
+}
+
+/// The document of a run, with where each result was written.
+pub(crate) fn document(result: &RunResult, written: &[PathBuf]) -> Result<Value> {
+    let unwritable = |error| Error::new(ErrorCode::Internal, "the result cannot be written as JSON").because(error);
+    let mut document = serde_json::to_value(result).map_err(unwritable)?;
+    for (at, path) in written.iter().enumerate() {
+        document["results"][at]["file"] = path.display().to_string().into();
+    }
+    Ok(document)
 }
 
 /// Says what a run showed that a terminal cannot.

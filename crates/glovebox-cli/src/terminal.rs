@@ -10,6 +10,7 @@ use std::{
 
 use glovebox_core::{Command, EnvName, Error, ErrorCode, Result};
 use glovebox_engine::TerminalSize;
+use glovebox_terminal::Filter;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
 pub(crate) use keyboard::Keyboard;
@@ -57,6 +58,18 @@ pub(crate) fn output_size() -> (u16, u16) {
 pub(crate) fn output_rows() -> Option<usize> {
     let size = tcgetwinsize(stdout()).ok().filter(|size| size.ws_row > 0)?;
     can_be_drawn_on().then_some(size.ws_row.into())
+}
+
+/// What may be shown of the output of a run that is over: where standard output is a terminal, and it was written to one, only
+/// what is harmless, and what puts the terminal back to how it was.
+pub(crate) fn of_the_past(output: Vec<u8>, had_terminal: bool) -> Vec<u8> {
+    if !had_terminal || !stdout().is_terminal() {
+        return output;
+    }
+    let (mut filter, mut shown) = (Filter::of_the_past(), Vec::with_capacity(output.len()));
+    filter.push(&output, &mut shown);
+    filter.restore(&mut shown);
+    shown
 }
 
 /// Lets a command know what kind of terminal it has, and that it shows all colours if it does, unless the caller said something else.

@@ -97,6 +97,9 @@ pub struct CommandRecord {
     /// The language of the file or code that was given, by its first name; null for a command.
     #[serde(default)]
     pub language: Option<String>,
+    /// Whether it had a terminal; left out where it had none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub terminal: bool,
 }
 
 /// The host's folder under the working directory of a run.

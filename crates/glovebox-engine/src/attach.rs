@@ -221,6 +221,7 @@ fn asked_before(known: Option<RunResult>) -> (RunRequest, Asked, Timestamp) {
         let asked = Asked::of(&request);
         return (request, asked, Timestamp::now());
     };
+    let had_terminal = known.command.terminal;
     let argv = if known.command.argv.is_empty() { vec!["?".to_owned()] } else { known.command.argv };
     let mut command = Command::argv(argv).unwrap_or_else(|_| Command::argv(["?"]).expect("a command"));
     let variables = known.command.env.into_iter();
@@ -238,7 +239,7 @@ fn asked_before(known: Option<RunResult>) -> (RunRequest, Asked, Timestamp) {
         Some(InSession { name, language, code: String::new(), workdir: None })
     });
     let mut asked = Asked::of(&request);
-    asked.workspace = known.workspace;
+    (asked.workspace, asked.terminal) = (known.workspace, had_terminal);
     (request, asked, known.started_at)
 }
 

@@ -185,7 +185,7 @@ impl Following {
             EndReason::DiskFull => self.watched = self.watched.or(Some(LimitKind::Disk)),
             EndReason::InodesFull => self.watched = self.watched.or(Some(LimitKind::Inodes)),
             EndReason::VolumeFull => self.watched = self.watched.or(Some(LimitKind::Volume)),
-            EndReason::None | EndReason::Cancelled | EndReason::BrokenSession => {}
+            EndReason::None | EndReason::Cancelled | EndReason::BrokenSession | EndReason::LeftSession => {}
         }
     }
 

@@ -46,6 +46,7 @@ pub(crate) struct Seen {
 /// What of a request is needed when the run is over.
 pub(crate) struct Asked {
     pub(crate) command: Command,
+    pub(crate) terminal: bool,
     pub(crate) labels: Vec<Label>,
     pub(crate) workspace: Option<WorkspaceRecord>,
     pub(crate) project: Option<String>,
@@ -57,6 +58,7 @@ impl Asked {
     pub(crate) fn of(request: &RunRequest) -> Self {
         Asked {
             command: request.command.clone(),
+            terminal: request.terminal.is_some(),
             labels: request.labels.clone(),
             workspace: workspace(request),
             project: project(request),
@@ -96,7 +98,7 @@ pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunRes
         image_digest: identity.created.image_digest.clone(),
         project: asked.project.clone(),
         labels: labels(&asked.command, &asked.labels),
-        command: record(&asked.command, &places),
+        command: record(&asked.command, asked.terminal, &places),
         workspace: asked.workspace.clone(),
         compile: seen.compiled.map(|compiled| CompileRecord {
             argv: compiled.argv.iter().map(|word| mask(&asked.command, &places.in_word(word))).collect(),
@@ -138,7 +140,7 @@ pub(crate) fn if_lost(run: RunId, sandbox: SandboxId, backend: &str, request: &R
         image_digest: None,
         project: project(request),
         labels: labels(&request.command, &request.labels),
-        command: record(&request.command, &Places::default()),
+        command: record(&request.command, request.terminal.is_some(), &Places::default()),
         workspace: workspace(request),
         outcome: Outcome::Lost,
         step: Step::Run,
@@ -249,7 +251,7 @@ pub(crate) fn mask(command: &Command, text: &str) -> String {
 }
 
 /// The command as it is recorded: values of secrets are masked wherever they stand, and paths are the real ones.
-fn record(command: &Command, places: &Places) -> CommandRecord {
+fn record(command: &Command, terminal: bool, places: &Places) -> CommandRecord {
     let mask = |text: &str| mask(command, text);
     let plain = command.env.iter().map(|(name, value)| (name.as_str().to_owned(), mask(value)));
     let secret = command.secrets.iter().map(|(name, secret)| (name.as_str().to_owned(), secret.to_string()));
@@ -258,5 +260,6 @@ fn record(command: &Command, places: &Places) -> CommandRecord {
         cwd: mask(&places.real(command.cwd.as_str())),
         env: plain.chain(secret).collect(),
         language: command.language.clone(),
+        terminal,
     }
 }

@@ -438,7 +438,7 @@ impl Driver {
         let missed = shown.missed;
         let (session, lost) = match (&self.session, &self.request.session) {
             (Some(current), Some(asked)) => {
-                (Some(current.record(asked, !exited.session_over)), current.warnings(&asked.name, &exited))
+                (Some(current.record(asked, !exited.session_over)), current.warnings(asked, &exited))
             }
             _ => (None, Vec::new()),
         };

@@ -16,7 +16,7 @@ use glovebox_core::{
     Error, ErrorCode, Evidence, Language, Result, RunId, SandboxId, SessionName, SessionRecord, Warning,
 };
 use glovebox_proto::{
-    Exited, Frame, FrameKind, Places, StartFailed, bound, path,
+    EndReason, Exited, Frame, FrameKind, Places, StartFailed, bound, path,
     session::{SessionInfo, SessionName as NamedSession, SessionRun, SessionStarted},
 };
 use jiff::Timestamp;
@@ -93,7 +93,9 @@ impl Beginning {
         let variables: Vec<(String, String)> = plain.chain(secret).collect();
         let places = Places::new(place.created.places.clone());
         let workdir = workdir.as_ref().map(|path| places.real(path.as_str()));
-        let input = driver.run(code, &variables, workdir.as_deref())?;
+        // Nobody can guess it.
+        let token = RunId::new().to_string();
+        let input = driver.run(code, &variables, workdir.as_deref(), &token)?;
         if input.len() > bound::SESSION_INPUT {
             let message = format!("the code is longer than {} KiB", bound::SESSION_INPUT / 1024);
             return Err(Error::new(ErrorCode::InvalidValue, message).hint("put it into a file inside, and import it"));
@@ -110,6 +112,7 @@ impl Beginning {
             // What is there already is not sent again.
             opening: if known.is_some() { Bytes::new() } else { driver.opening() },
             input,
+            token,
         };
         Ok(Some(Beginning { run, driver, known, before, looked_at: Instant::now() }))
     }
@@ -188,7 +191,8 @@ impl Current {
     }
 
     /// What its users must know: that state was lost, before this run or with it.
-    pub(crate) fn warnings(&self, name: &SessionName, exited: &Exited) -> Vec<Warning> {
+    pub(crate) fn warnings(&self, asked: &InSession, exited: &Exited) -> Vec<Warning> {
+        let (name, in_shell) = (&asked.name, asked.language == "bash");
         let mut warnings = Vec::new();
         let lost = |message: String, hint: &str| Warning {
             code: ErrorCode::SessionLost.as_str().into(),
@@ -206,12 +210,24 @@ impl Current {
         if exited.session_over {
             let message =
                 format!("the interpreter of the session {name} ended ({}); what it held is lost", how_it_ended(exited));
-            warnings.push(lost(message, "the next run in it starts a new one"));
+            let ends_shell = "; exit and exec end a shell, and so does hiding builtin, eval or printf from it";
+            let hint = format!("the next run in it starts a new one{}", if in_shell { ends_shell } else { "" });
+            warnings.push(lost(message, &hint));
         }
-        if exited.reason() == glovebox_proto::EndReason::BrokenSession {
-            let message = format!("the session {name} was ended: the code closed or wrote to its control socket");
-            warnings.push(lost(message, "leave descriptors alone that the code did not open"));
-        }
+        let (what, hint) = match exited.reason() {
+            EndReason::BrokenSession => {
+                ("the code wrote to its control socket", "leave descriptors alone that the code did not open")
+            }
+            EndReason::LeftSession if in_shell => {
+                ("exec put another program in the place of its shell", "run the program without exec")
+            }
+            EndReason::LeftSession => (
+                "the code closed its control socket, or put another program in the place of the interpreter",
+                "leave descriptors alone that the code did not open, and start programs beside the interpreter",
+            ),
+            _ => return warnings,
+        };
+        warnings.push(lost(format!("the session {name} was ended: {what}"), hint));
         warnings
     }
 }

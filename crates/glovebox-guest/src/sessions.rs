@@ -217,14 +217,19 @@ impl Session {
 impl InSession {
     /// Takes a signal that is to end a run as an interrupt, if it was not interrupted before. What took too much room goes at once.
     pub(crate) fn interrupt_first(&self, guest: &Guest, run: &Run, number: i32) -> bool {
-        let at_once = [EndReason::DiskFull, EndReason::InodesFull, EndReason::VolumeFull, EndReason::BrokenSession];
+        let full = [EndReason::DiskFull, EndReason::InodesFull, EndReason::VolumeFull];
+        let broken = [EndReason::BrokenSession, EndReason::LeftSession];
         match number {
             libc::SIGTERM | libc::SIGINT => {
                 self.interrupted.set(self.interrupted.get() || number == libc::SIGTERM);
                 self.interrupt(guest);
                 true
             }
-            libc::SIGKILL if !at_once.contains(&run.reason.get()) && !self.interrupted.replace(true) => {
+            libc::SIGKILL
+                if !full.contains(&run.reason.get())
+                    && !broken.contains(&run.reason.get())
+                    && !self.interrupted.replace(true) =>
+            {
                 self.interrupt(guest);
                 self.ending.notify_one();
                 true

@@ -103,6 +103,8 @@ pub enum EndReason {
     VolumeFull = 6,
     /// The interpreter of its session said something that it may not.
     BrokenSession = 7,
+    /// The interpreter of its session closed its socket and went on, as another program does that takes its place.
+    LeftSession = 8,
 }
 
 /// The command could not be started.

@@ -6,8 +6,10 @@
 //! ready
 //! result MIME VALUE value|display LENGTH
 //! exception LENGTH
-//! done CODE
+//! done CODE TOKEN
 //! ```
+//!
+//! The token is the one that came with the run. Whoever says another one speaks of another run, or guesses.
 //!
 //! Whoever runs code in a session can say all of it as well. It harms that session only: whatever does not follow the rules
 //! ends it.
@@ -21,6 +23,8 @@ use crate::bound;
 const LONGEST_LINE: usize = 256;
 /// No MIME type is longer.
 const LONGEST_MIME: usize = 128;
+/// No token is longer.
+const LONGEST_TOKEN: usize = 64;
 
 /// A run in a session: part of [`StartRun`](crate::StartRun).
 #[derive(Clone, PartialEq, Message)]
@@ -40,6 +44,9 @@ pub struct SessionRun {
     /// What it is told for this run.
     #[prost(bytes = "bytes", tag = "5")]
     pub input: Bytes,
+    /// What its end is known by. It is among what the interpreter is told.
+    #[prost(string, tag = "6")]
+    pub token: String,
 }
 
 /// Which session a run is in: part of [`Started`](crate::Started).
@@ -124,8 +131,8 @@ pub enum Reply {
     Data(Bytes),
     /// The code failed: a JSON object.
     Exception(Bytes),
-    /// The run is over.
-    Done(u8),
+    /// The run is over that has this token.
+    Done(u8, String),
 }
 
 /// A reply that does not follow the rules.
@@ -204,7 +211,10 @@ impl Replies {
                 self.exception = Some(usize::try_from(number(length)?).ok().filter(|&n| n <= bound::EXCEPTION)?);
                 Some(Reply::Exception(Bytes::new()))
             }
-            ["done", code] => Some(Reply::Done(u8::try_from(number(code)?).ok()?)),
+            ["done", code, token] => {
+                let code = u8::try_from(number(code)?).ok()?;
+                (!token.is_empty() && token.len() <= LONGEST_TOKEN).then(|| Reply::Done(code, token.to_owned()))
+            }
             _ => None,
         }
     }
@@ -246,7 +256,8 @@ mod tests {
 
     #[test]
     fn replies_are_read_however_they_come_in_pieces() {
-        let bytes = b"ready\nresult image/png 0 value 5\nab\ncdexception 2\n{}result text/plain 1 display 0\ndone 1\n";
+        let bytes =
+            b"ready\nresult image/png 0 value 5\nab\ncdexception 2\n{}result text/plain 1 display 0\ndone 1 run_7\n";
         let head = |mime: &str, value, displayed, bytes| ResultHead { mime: mime.into(), value, displayed, bytes };
         let expected = [
             Reply::Ready,
@@ -254,7 +265,7 @@ mod tests {
             Reply::Data(Bytes::from_static(b"ab\ncd")),
             Reply::Exception(Bytes::from_static(b"{}")),
             Reply::Result(head("text/plain", 1, true, 0)),
-            Reply::Done(1),
+            Reply::Done(1, "run_7".to_owned()),
         ];
         for piece in [1, 2, 7, 1000] {
             assert_eq!(all(bytes, piece).unwrap(), expected, "{piece}");
@@ -267,9 +278,13 @@ mod tests {
         let large = format!("result text/plain 0 value {}\n", bound::RESULT + 1);
         for wrong in [
             &b"hello\n"[..],
-            b"done 256\n",
-            b"done -1\n",
-            b"done  1\n",
+            b"done 256 a\n",
+            b"done -1 a\n",
+            b"done  1 a\n",
+            b"done 1\n",
+            b"done 1 \n",
+            b"done 1 a b\n",
+            &[b"done 1 ", &[b'a'; LONGEST_TOKEN + 1][..], b"\n"].concat(),
             b"result text 0 value 1\n",
             b"result Text/plain 0 value 1\n",
             b"result text/plain 0 shown 1\n",

@@ -32,6 +32,8 @@ pub struct Filter {
     /// What the program has changed and must be put back.
     state: State,
     asked: bool,
+    /// The program is over, so nobody waits for answers.
+    past: bool,
 }
 
 /// Where in a sequence the output stands.
@@ -89,6 +91,11 @@ impl Filter {
     /// A filter for the output of one program.
     pub fn new() -> Self {
         Filter::default()
+    }
+
+    /// A filter for what a program printed that is over. Its questions are not asked: the answers would reach somebody else.
+    pub fn of_the_past() -> Self {
+        Filter { past: true, ..Filter::default() }
     }
 
     /// Takes the next piece of output, and adds to `out` what may go to the terminal.
@@ -266,7 +273,9 @@ impl Filter {
             0x40..=0x7e => {
                 self.held.push(byte);
                 self.at = At::Text;
-                self.asked |= self.state.control(&self.held, out);
+                let before = out.len();
+                let asks = self.state.control(&self.held, out);
+                self.note_question(asks, before, out);
             }
             0x20..=0x3f if self.held.len() < LONGEST_SEQUENCE => self.held.push(byte),
             0x20..=0x3f => self.at = At::LongControl,
@@ -330,7 +339,18 @@ impl Filter {
     fn command(&mut self, end: &[u8], out: &mut Vec<u8>) {
         self.at = At::Text;
         // The held bytes begin with the two that introduce the command.
-        self.asked |= strings::command(&self.held[2..], end, &mut self.state, out);
+        let before = out.len();
+        let asks = strings::command(&self.held[2..], end, &mut self.state, out);
+        self.note_question(asks, before, out);
+    }
+
+    /// Notes that a question was let through, or takes it back.
+    fn note_question(&mut self, asks: bool, before: usize, out: &mut Vec<u8>) {
+        if asks && self.past {
+            out.truncate(before);
+        } else {
+            self.asked |= asks;
+        }
     }
 }
 

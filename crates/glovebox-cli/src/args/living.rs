@@ -132,7 +132,7 @@ pub(crate) struct ExecArgs {
     /// begun by the first run
     #[arg(long, value_name = "NAME", help_heading = "What to run")]
     pub(crate) session: Option<String>,
-    /// With --session: write what the run shows (values, figures, tables) into files in this folder
+    /// With --session: write what the run shows (values, figures, tables) into files in this folder, beside those of earlier runs
     #[arg(long, value_name = "DIR", help_heading = "Files")]
     pub(crate) results: Option<std::path::PathBuf>,
     /// The keys that leave a terminal, whose program goes on: ctrl-X or one character each, commas between; or none. The first

@@ -151,7 +151,7 @@ pub(crate) fn attach(globals: &Globals, args: &AttachArgs, flags: &Flags) -> Res
         let result = match named {
             Named::Over(result) => {
                 if !globals.json {
-                    replay(&ledger, result.run).await?;
+                    replay(&ledger, &result).await?;
                 }
                 *result
             }
@@ -171,7 +171,7 @@ pub(crate) fn attach(globals: &Globals, args: &AttachArgs, flags: &Flags) -> Res
                     Err(error) => {
                         let result = recorded_soon(&ledger, run, error).await?;
                         if !globals.json {
-                            replay(&ledger, run).await?;
+                            replay(&ledger, &result).await?;
                         }
                         result
                     }
@@ -207,15 +207,11 @@ async fn recorded_soon(ledger: &Ledger, run: RunId, error: Error) -> Result<RunR
 }
 
 /// Writes what a run that is over wrote.
-async fn replay(ledger: &Ledger, run: RunId) -> Result<()> {
+async fn replay(ledger: &Ledger, result: &RunResult) -> Result<()> {
+    let run = result.run;
     let (stdout, stderr) = (ledger.output(run, Stream::Stdout).await?, ledger.output(run, Stream::Stderr).await?);
-    let written = std::io::stdout().write_all(&stdout).and_then(|()| std::io::stderr().write_all(&stderr));
-    match written {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Error::new(ErrorCode::HostIo, "cannot write to standard output").because(error))
-        }
-        _ => Ok(()),
-    }
+    report::write_all(std::io::stdout(), &terminal::of_the_past(stdout, result.command.terminal))?;
+    report::write_all(std::io::stderr(), &stderr)
 }
 
 pub(crate) fn wait(globals: &Globals, args: &RunArg, flags: &Flags) -> Result<u8> {

@@ -90,7 +90,10 @@ pub(crate) fn execute(
         report::details(&result);
     }
     if globals.json {
-        report::document(&result)?;
+        match &written {
+            Some(files) => report::document(&session::document(&result, files)?)?,
+            None => report::document(&result)?,
+        }
     } else {
         report::run(&result, None, &engine.artifact_dir(result.run));
         match &written {

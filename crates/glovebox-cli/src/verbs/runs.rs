@@ -302,7 +302,8 @@ async fn logs(globals: &Globals, args: &LogsArgs, ledger: &Ledger) -> Result<()>
     if args.stderr {
         return report::write_all(std::io::stdout(), &ledger.output(run, Stream::Stderr).await?);
     }
-    report::write_all(std::io::stdout(), &ledger.output(run, Stream::Stdout).await?)?;
+    let (stdout, had_terminal) = (ledger.output(run, Stream::Stdout).await?, document["command"]["terminal"] == true);
+    report::write_all(std::io::stdout(), &terminal::of_the_past(stdout, had_terminal))?;
     if !args.stdout {
         report::write_all(std::io::stderr(), &ledger.output(run, Stream::Stderr).await?)?;
     }

@@ -1,8 +1,10 @@
 //! Sessions, as people type them.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
-use crate::{Bench, living::Living};
+use crate::{Bench, Called, living::Living};
 
 #[test]
 fn code_in_a_session_knows_what_was_defined_before_and_shows_its_value() {
@@ -54,6 +56,52 @@ fn what_is_shown_can_be_written_to_files() {
     assert_eq!(std::fs::read_to_string(bench.work().join("shown/1.txt")).expect("it is there"), "'text'");
     let called = bench.call(["exec", "box", "--session", "main", "-c", "P()"]);
     assert!(called.stderr.contains("image/png; --results DIR"), "{called:?}");
+    // The numbers go on, and nothing is written over: not what another run wrote, nor what else lies there.
+    bench.write("shown/7.txt", "mine");
+    let called =
+        bench.call(["exec", "box", "--session", "main", "--results", "shown", "--json", "-c", "display(1); 'new'"]);
+    let document = called.document();
+    let files: Vec<_> = document["results"].as_array().expect("a list").iter().map(|shown| &shown["file"]).collect();
+    assert_eq!(files, ["shown/8.txt", "shown/9.txt"], "{document}");
+    for (file, text) in
+        [("0.txt", "a picture"), ("1.txt", "'text'"), ("7.txt", "mine"), ("8.txt", "1"), ("9.txt", "'new'")]
+    {
+        assert_eq!(
+            std::fs::read_to_string(bench.work().join("shown").join(file)).expect("it is there"),
+            text,
+            "{file}"
+        );
+    }
+}
+
+#[test]
+fn a_run_that_waits_for_its_turn_is_listed_and_cancelled() {
+    let bench = Bench::new();
+    let _living = Living::new(&bench, &["--name", "box"]);
+    let busy = ["exec", "--detach", "box", "-l", "python", "--session", "main", "-c", "x = 5\nwhile True: pass"];
+    let busy = bench.call(busy).text().trim().to_owned();
+    let waiting = ["exec", "--json", "box", "--session", "main", "-c", "x = 6"];
+    let waiting = crate::spawn_piped(&mut bench.glovebox(waiting));
+    let listed = || bench.call(["sessions", "list", "--json", "box"]).document()["sessions"][0].clone();
+    let began = Instant::now();
+    let run = loop {
+        let session = listed();
+        if let Some(run) = session["waiting"][0].as_str() {
+            assert_eq!(session["run"], json!(busy));
+            break run.to_owned();
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "{session}");
+    };
+    assert!(bench.call(["sessions", "list", "box"]).text().contains(&format!("busy with {busy}, 1 waiting")));
+    let called = bench.call(["cancel", "--json", &run]);
+    assert_eq!((called.code, called.document()), (0, json!({"run": run, "cancelled": true})));
+    let waited = Called::new(waiting.wait_with_output().expect("it ends"));
+    assert_eq!((waited.code, &waited.document()["outcome"]["kind"]), (130, &json!("cancelled")), "{waited:?}");
+    assert_eq!(bench.call(["runs", "show", "--json", &run]).document()["outcome"]["kind"], "cancelled");
+    assert_eq!(listed()["waiting"], json!([]));
+    bench.call(["cancel", &busy]).expect(0, "");
+    bench.call(["wait", &busy]);
+    bench.call(["exec", "box", "--session", "main", "-c", "x"]).expect(0, "5\n");
 }
 
 #[test]

@@ -70,16 +70,17 @@ impl Driver {
         }
     }
 
-    /// What it is told for one run. Variables and folder are as if the code began with setting them.
-    pub(crate) fn run(&self, code: &str, env: &[(String, String)], cwd: Option<&str>) -> Result<Bytes> {
+    /// What it is told for one run. Variables and folder are as if the code began with setting them. It says the token with the
+    /// end of the run.
+    pub(crate) fn run(&self, code: &str, env: &[(String, String)], cwd: Option<&str>, token: &str) -> Result<Bytes> {
         match &self.tongue {
             Tongue::Messages(_) => {
                 let env: serde_json::Map<_, _> =
                     env.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
-                let run = serde_json::json!({ "code": code, "env": env, "cwd": cwd });
+                let run = serde_json::json!({ "code": code, "env": env, "cwd": cwd, "token": token });
                 Ok(message("run", &run.to_string()).into())
             }
-            Tongue::Shell(_) => shell_run(code, env, cwd),
+            Tongue::Shell(_) => shell_run(code, env, cwd, token),
         }
     }
 }
@@ -89,7 +90,7 @@ fn message(word: &str, text: &str) -> Vec<u8> {
 }
 
 /// The two lines of a run in a shell; `drivers/driver.sh` says why there are two.
-fn shell_run(code: &str, env: &[(String, String)], cwd: Option<&str>) -> Result<Bytes> {
+fn shell_run(code: &str, env: &[(String, String)], cwd: Option<&str>, token: &str) -> Result<Bytes> {
     if code.contains('\0') {
         let message = "the code holds a NUL byte, which no shell can take";
         return Err(Error::new(ErrorCode::InvalidValue, message));
@@ -102,10 +103,12 @@ fn shell_run(code: &str, env: &[(String, String)], cwd: Option<&str>) -> Result<
     let folder = cwd.map(|folder| format!("cd -- {}", one_line(folder)));
     let before: String = variables.chain(folder).collect();
     let run = format!(
-        "__glovebox_before={} __glovebox={} PROMPT_COMMAND={}\n{{ __glovebox_end; }} 2>/dev/null\n",
+        "__glovebox_token={token} __glovebox_before={} __glovebox={} PROMPT_COMMAND={}\n{{ __glovebox_end; }} 2>/dev/null\n",
         one_line(&before),
         one_line(code),
-        one_line(r#"__glovebox_begin && :; builtin eval "$__glovebox" </dev/null; { __glovebox_finish; } 2>/dev/null"#),
+        one_line(
+            r#"__glovebox_begin && :; \builtin eval "$__glovebox" </dev/null; { __glovebox_finish; } 2>/dev/null"#
+        ),
     );
     Ok(run.into())
 }

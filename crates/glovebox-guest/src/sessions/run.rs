@@ -62,7 +62,9 @@ pub(crate) async fn serve_run(
         Ok(None) => {
             run.alive.set(false);
             let reason = run.reason.get().into();
-            guest.runs.ended(&run, Exited { signal: Some(libc::SIGKILL), reason, never_began: true, ..Exited::default() });
+            guest
+                .runs
+                .ended(&run, Exited { signal: Some(libc::SIGKILL), reason, never_began: true, ..Exited::default() });
             Ok(Ok(Started { session: Some(SessionStarted::default()), ..Started::default() }))
         }
         Err(refused) => Ok(Err(refused)),
@@ -148,7 +150,8 @@ async fn begin(
     let timeout = request.timeout_ms.map(Duration::from_millis);
     let patience = Patience { timeout, grace: Duration::from_millis(request.grace_ms) };
     let told = [if started.new { &order.opening[..] } else { &[] }, &order.input[..]].concat();
-    tokio::task::spawn_local(see_through(guest.clone(), run.clone(), turn, told.into(), patience));
+    let told = Told { bytes: told.into(), token: order.token };
+    tokio::task::spawn_local(see_through(guest.clone(), run.clone(), turn, told, patience));
     Ok(Ok(Started { pid, took_ns: beginning.elapsed().as_nanos() as u64, session: Some(started) }))
 }
 
@@ -257,6 +260,12 @@ fn make_ends() -> io::Result<(UnixStream, Ends, Vec<OwnedFd>)> {
     Ok((UnixStream::from_std(ours)?, ends, theirs.into_iter().chain([control.into()]).collect()))
 }
 
+/// What an interpreter is told for a run, and what it has to end its answer with.
+struct Told {
+    bytes: Bytes,
+    token: String,
+}
+
 /// How a run in a session was over.
 enum Over {
     /// The interpreter says so.
@@ -270,13 +279,7 @@ enum Over {
 }
 
 /// Sees a run through to its end, whoever reads it.
-async fn see_through(
-    guest: Rc<Guest>,
-    run: Rc<Run>,
-    mut turn: Turn,
-    told: Bytes,
-    patience: Patience,
-) {
+async fn see_through(guest: Rc<Guest>, run: Rc<Run>, mut turn: Turn, told: Told, patience: Patience) {
     let Some(session) = run.session.as_ref().and_then(|session| session.session.get()) else { return };
     let Some(interpreter) = turn.as_mut() else { return };
     let started = Instant::now();
@@ -292,9 +295,9 @@ async fn see_through(
         // One that ends closes its socket before it has ended.
         Over::Closed => match tokio::time::timeout(FAREWELL, &mut interpreter.ended).await {
             Ok(exited) => exited.unwrap_or_default(),
-            Err(_) => end_broken(&guest, &run, interpreter).await,
+            Err(_) => end_broken(&guest, &run, interpreter, EndReason::LeftSession).await,
         },
-        Over::Broke => end_broken(&guest, &run, interpreter).await,
+        Over::Broke => end_broken(&guest, &run, interpreter, EndReason::BrokenSession).await,
     };
     // A reader who stands still is waited for, but nobody who ends the run waits for that.
     let draining = drain(&run, &interpreter.stdout, &interpreter.stderr);
@@ -339,8 +342,8 @@ async fn rest_later(guest: &Guest, session: &Session, runs: u64) {
 }
 
 /// Ends an interpreter that does not follow the rules, or cannot.
-async fn end_broken(guest: &Guest, run: &Run, interpreter: &mut Interpreter) -> Exited {
-    runs::send_signal(guest, run, libc::SIGKILL, EndReason::BrokenSession).await;
+async fn end_broken(guest: &Guest, run: &Run, interpreter: &mut Interpreter, reason: EndReason) -> Exited {
+    runs::send_signal(guest, run, libc::SIGKILL, reason).await;
     (&mut interpreter.ended).await.unwrap_or_default()
 }
 
@@ -376,17 +379,17 @@ async fn kill_after_grace(guest: &Guest, run: &Run) -> std::convert::Infallible 
 }
 
 /// Tells the interpreter what to run, and carries what it writes and shows until it is done.
-async fn carry(run: &Run, interpreter: &mut Interpreter, told: Bytes) -> Over {
+async fn carry(run: &Run, interpreter: &mut Interpreter, told: Told) -> Over {
     let Interpreter { control, replies, stdout, stderr, ended } = interpreter;
     let (mut hearing, mut telling) = control.split();
     // One that does not listen is told nothing; it will be seen how it ends.
     let telling = async {
-        let _ = telling.write_all(&told).await;
+        let _ = telling.write_all(&told.bytes).await;
         std::future::pending::<std::convert::Infallible>().await
     };
     let carrying = async {
         let (mut first, mut second, mut word) = (BytesMut::new(), BytesMut::new(), BytesMut::new());
-        let mut shown = Shown::default();
+        let mut shown = Shown { token: &told.token, results: 0, bytes: 0, failed: false };
         loop {
             run.output.room().await;
             tokio::select! {
@@ -437,14 +440,14 @@ async fn hear(control: &mut tokio::net::unix::ReadHalf<'_>, word: &mut BytesMut)
 }
 
 /// What a run has shown.
-#[derive(Default)]
-struct Shown {
+struct Shown<'a> {
+    token: &'a str,
     results: usize,
     bytes: u64,
     failed: bool,
 }
 
-impl Shown {
+impl Shown<'_> {
     /// Hands a reply on. Says when the run is done, and with which code.
     fn take(&mut self, run: &Run, reply: Reply) -> Result<Option<u8>, ()> {
         match reply {
@@ -459,7 +462,9 @@ impl Shown {
             Reply::Data(bytes) => run.output.push(FrameKind::ResultData, Frame::data(FrameKind::ResultData, &bytes)),
             Reply::Exception(_) if std::mem::replace(&mut self.failed, true) => return Err(()),
             Reply::Exception(text) => run.output.push(FrameKind::Exception, Frame::data(FrameKind::Exception, &text)),
-            Reply::Done(code) => return Ok(Some(code)),
+            Reply::Done(code, token) if token == self.token => return Ok(Some(code)),
+            // Code of an earlier run is still at work: it had said that it was done. Or somebody guesses.
+            Reply::Done(..) => return Err(()),
         }
         Ok(None)
     }

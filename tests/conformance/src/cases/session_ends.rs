@@ -21,6 +21,7 @@ cases!["session_ends":
     a_session_that_is_closed_ends_with_all_that_it_started,
     a_session_that_says_what_it_may_not_is_ended,
     code_that_says_it_is_done_and_goes_on_is_found_out,
+    a_shell_that_another_program_replaces_says_so,
     a_session_whose_reader_stands_still_can_be_closed,
     an_interpreter_that_died_unseen_is_not_listed_as_ready,
     a_session_begins_anew_and_keeps_its_language,
@@ -150,10 +151,12 @@ async fn a_session_that_is_closed_ends_with_all_that_it_started(w: World) {
     destroy(sandbox).await;
 }
 
-/// Python that says something on its own socket.
+/// Python that finds the token of its run, and says something on its own socket.
 fn saying(what: &str) -> String {
     format!(
-        "import os, stat\nfor fd in range(1024):\n    try: mode = os.fstat(fd).st_mode\n    except OSError: continue\n    if stat.S_ISSOCK(mode): os.write(fd, b'{what}')"
+        "import os, stat, sys\nframe = sys._getframe()\nwhile 'request' not in frame.f_locals: frame = frame.f_back\n\
+        token = frame.f_locals['request']['token']\nfor fd in range(1024):\n    try: mode = os.fstat(fd).st_mode\n    \
+        except OSError: continue\n    if stat.S_ISSOCK(mode): os.write(fd, f'{what}'.encode())"
     )
 }
 
@@ -161,17 +164,47 @@ async fn code_that_says_it_is_done_and_goes_on_is_found_out(w: World) {
     let sandbox = w.sandbox().create().await;
     python(&sandbox, "x = 1").await.expect_exit(0);
     // With more behind it, at once.
-    let run = python(&sandbox, &saying("done 0\\ndone 0\\n")).await;
-    assert!(run.session.as_ref().is_some_and(|session| !session.alive), "{}", run.story());
+    let twice = saying("done 0 {token}\\ndone 0 {token}\\n");
+    // Or without knowing what only its own run is told.
+    for forged in [&twice, &saying("done 0\\n"), &saying("done 0 run_01M7GDM3ZWEK286J5RRB9QZANH\\n")] {
+        let run = python(&sandbox, forged).await;
+        assert!(run.session.as_ref().is_some_and(|session| !session.alive), "{forged}: {}", run.story());
+    }
     // What the driver itself says later belongs to no run, and least of all to the next.
     python(&sandbox, "x = 1").await.expect_exit(0);
-    let forged =
-        format!("{}\nimport time\ntime.sleep(0.2)\nopen('over', 'w')\nraise ValueError('mine')", saying("done 0\\n"));
+    let forged = format!(
+        "{}\nimport time\ntime.sleep(0.2)\nopen('over', 'w')\nraise ValueError('mine')",
+        saying("done 0 {token}\\n")
+    );
     python(&sandbox, &forged).await.expect_exit(0);
     living::run(&sandbox, "while [ ! -e over ]; do sleep 0.02; done; sleep 0.2").await.expect_exit(0);
     let next = python(&sandbox, "print('next')").await.expect_exit(0).expect_out("next\n");
     assert!(next.exception.is_none(), "{:?}", next.exception);
     expect_lost(&next, true);
+    // Nor does the next run get the end of one that is still at work when it begins.
+    let forged = format!(
+        "{}\nimport time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('late')",
+        saying("done 0 {token}\\n")
+    );
+    python(&sandbox, &forged).await.expect_exit(0);
+    let next = start(&sandbox, request("main", "python", "print('next')")).await;
+    living::run(&sandbox, "touch go").await.expect_exit(0);
+    let next = finish(next).await;
+    assert!(next.session.as_ref().is_some_and(|session| !session.alive), "{}", next.story());
+    assert!(next.warnings.iter().any(|warning| warning.message.contains("control socket")), "{:?}", next.warnings);
+    destroy(sandbox).await;
+}
+
+async fn a_shell_that_another_program_replaces_says_so(w: World) {
+    let sandbox = w.sandbox().create().await;
+    let run = finish(start(&sandbox, request("sh", "bash", "exec sleep 20")).await).await;
+    assert!(run.session.as_ref().is_some_and(|session| !session.alive), "{}", run.story());
+    let said: Vec<&str> = run.warnings.iter().map(|warning| warning.message.as_str()).collect();
+    assert!(said.iter().any(|said| said.contains("exec put another program in the place of its shell")), "{said:?}");
+    let run = finish(start(&sandbox, request("sh", "bash", "builtin() { :; }")).await).await.expect_exit(125);
+    let hints: Vec<&str> = run.warnings.iter().filter_map(|warning| warning.hint.as_deref()).collect();
+    assert!(hints.iter().any(|hint| hint.contains("hiding builtin")), "{hints:?}");
+    finish(start(&sandbox, request("sh", "bash", "echo anew")).await).await.expect_exit(0).expect_out("anew\n");
     destroy(sandbox).await;
 }
 

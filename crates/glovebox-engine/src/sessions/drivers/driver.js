@@ -198,7 +198,7 @@
     run = null;
     process.exitCode = undefined;
     inspector.post("Runtime.releaseObjectGroup", { objectGroup: "run" });
-    say(`done ${code & 255}`);
+    say(`done ${code & 255} ${of.token}`);
   };
   const fail = (of, error, details) => {
     if (run !== of || !of) return;
@@ -272,8 +272,8 @@
     // What follows an `await` that has nothing to wait for runs here, where it can be stopped.
     process._tickCallback?.();
   };
-  const start = ({ code, env, cwd }) => {
-    const of = (run = { name: `<run-${++runs}>`, values: 0, results: 0, bytes: 0, kept: [] });
+  const start = ({ code, env, cwd, token }) => {
+    const of = (run = { name: `<run-${++runs}>`, token, values: 0, results: 0, bytes: 0, kept: [] });
     sources.set(of.name, code);
     if (sources.size > 1000) sources.delete(sources.keys().next().value);
     try {

@@ -640,7 +640,7 @@ def perform(number, body):
     run.under_way = False
     if frame is not None:
         say("exception %d" % len(frame), frame)
-    say("done %d" % code)
+    say("done %d %s" % (code, request["token"]))
 
 
 class Scanning:

@@ -31,6 +31,8 @@ use super::driver;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// So many reads empty both pipes, unless more comes.
 const PIPES_HOLD: usize = 40;
+/// The token of all runs.
+const TOKEN: &str = "run_0";
 /// So much of an output is kept.
 const MOST_KEPT: usize = 32 << 20;
 
@@ -104,11 +106,11 @@ impl Session {
     #[track_caller]
     fn run(&mut self, code: &str) -> Seen {
         self.send(code, &[], None);
-        self.follow(&Reply::Done(0))
+        self.follow(&done())
     }
 
     fn send(&mut self, code: &str, env: &[(String, String)], cwd: Option<&str>) {
-        let run = driver(self.language).expect("there is a driver").run(code, env, cwd).expect("it can be said");
+        let run = driver(self.language).expect("there is a driver").run(code, env, cwd, TOKEN).expect("it can be said");
         // One that is dead is seen as such.
         let _ = self.control.write_all(&run);
     }
@@ -124,7 +126,7 @@ impl Session {
         }
         // The interpreter may not have got to what follows its output, so it is asked again, as the guest does.
         let mut asked: Option<Instant> = None;
-        let mut seen = self.follow_and(&Reply::Done(0), |session| {
+        let mut seen = self.follow_and(&done(), |session| {
             if asked.is_none_or(|at| at.elapsed() > Duration::from_secs(3)) {
                 let _ = kill_process_group(session.group(), Signal::INT);
                 asked = Some(Instant::now());
@@ -176,7 +178,10 @@ impl Session {
                     let exception = serde_json::from_slice(&text).expect("it is JSON");
                     assert!(seen.exception.replace(exception).is_none(), "a second exception");
                 }
-                Reply::Done(code) => seen.code = Some(code),
+                Reply::Done(code, token) => {
+                    assert_eq!(token, TOKEN);
+                    seen.code = Some(code);
+                }
             }
             if over {
                 self.take_waiting(&mut seen);
@@ -222,6 +227,11 @@ impl Session {
         let out = take(ready[0], &mut self.stdout, &mut seen.out);
         take(ready[1], &mut self.stderr, &mut seen.err) || out
     }
+}
+
+/// The kind of reply that a run ends with.
+fn done() -> Reply {
+    Reply::Done(0, TOKEN.to_owned())
 }
 
 impl Drop for Session {

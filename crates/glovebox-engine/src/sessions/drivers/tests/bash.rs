@@ -1,6 +1,6 @@
 //! bash.
 
-use super::{Reply, Session, driver};
+use super::{Session, done, driver};
 
 fn bash() -> Session {
     Session::start("bash")
@@ -79,6 +79,30 @@ fn the_shell_that_ends_is_dead() {
 }
 
 #[test]
+fn code_that_hides_what_the_driver_uses_ends_the_shell_and_nothing_hangs() {
+    for code in [
+        "builtin() { :; }",
+        "builtin() { :; }; exit() { :; }; unset() { :; }",
+        "readonly -f builtin 2>/dev/null; builtin() { :; }; readonly -f builtin",
+        "enable -n builtin",
+        "enable -n printf",
+        "enable -n eval",
+    ] {
+        let seen = bash().run(code);
+        assert_eq!(seen.died.and_then(|status| status.code()), Some(125), "{code}: {seen:?}");
+    }
+    // What it does not use, or reaches by `builtin`, may be anything.
+    let mut bash = bash();
+    let functions = ["printf", "eval", "set", "return", "unset", "exit", "echo", "cd", "read", "local", "test", ":"];
+    for name in functions {
+        bash.run(&format!("{name}() {{ builtin echo mine; }}")).expect("", 0);
+        bash.run(&format!("{name} x")).expect("mine\n", 0);
+    }
+    bash.run("shopt -s expand_aliases; alias builtin=: printf=:").expect("", 0);
+    bash.run("command echo here").expect("here\n", 0);
+}
+
+#[test]
 fn an_interrupt_goes_back_to_the_top_from_wherever_the_shell_is() {
     let mut bash = bash();
     bash.run(
@@ -124,15 +148,15 @@ fn any_code_is_taken_as_it_is() {
     bash.run("echo 'it'\"'\"'s' \\\\n $'a\\tb' ä\u{1f600} \"!x\" '\r'").expect("it's \\n a\tb ä\u{1f600} !x \r\n", 0);
     let long = format!("x='{}'\necho ${{#x}}", "line\n".repeat(200_000));
     bash.run(&long).expect("1000000\n", 0);
-    let error = driver("bash").expect("there").run("echo \0", &[], None).expect_err("no shell takes NUL");
+    let error = driver("bash").expect("there").run("echo \0", &[], None, "t").expect_err("no shell takes NUL");
     assert_eq!(error.code, glovebox_core::ErrorCode::InvalidValue);
-    let error = driver("bash").expect("there").run("", &[("a-b".into(), "1".into())], None).expect_err("no name");
+    let error = driver("bash").expect("there").run("", &[("a-b".into(), "1".into())], None, "t").expect_err("no name");
     assert_eq!(error.code, glovebox_core::ErrorCode::InvalidEnvironment);
     bash.send("echo \"$A\"; pwd", &[("A".into(), "b 'c'\n$d".into())], Some("/usr/bin"));
-    bash.follow(&Reply::Done(0)).expect("b 'c'\n$d\n/usr/bin\n", 0);
+    bash.follow(&done()).expect("b 'c'\n$d\n/usr/bin\n", 0);
     bash.run("sh -c 'echo \"$A\"'; pwd").expect("b 'c'\n$d\n/usr/bin\n", 0);
     bash.send("echo not reached", &[], Some("/nonexistent"));
-    let seen = bash.follow(&Reply::Done(0));
+    let seen = bash.follow(&done());
     seen.expect("", 1);
     assert_eq!(seen.err, "bash: cd: /nonexistent: No such file or directory\n");
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{Reply, Session};
+use super::{Session, done};
 
 fn node() -> Session {
     Session::start("javascript")
@@ -183,7 +183,7 @@ fn modules_are_found_from_the_working_directory() {
     for mut node in [(&mut node, None), (&mut { late }, folder.path().to_str())].map(Some) {
         let (node, cwd) = node.take().expect("it is there");
         node.send("require('./local.cjs').name + require('pack').packed", &[], cwd);
-        node.follow(&Reply::Done(0)).expect("", 0).expect_shown(&["'cjstrue'"]);
+        node.follow(&done()).expect("", 0).expect_shown(&["'cjstrue'"]);
         let code = "import main, { other,\n  renamed as again } from './local.mjs'\nimport * as all from \"./local.mjs\"; import 'pack'\nimport fs, { readFileSync } from 'fs';\n[main, other, again, Object.keys(all), typeof readFileSync, fs.readFileSync === readFileSync]";
         let shown = "[ 'mjs', 1, 1, [ 'default', 'other', 'renamed' ], 'function', true ]";
         node.run(code).expect("", 0).expect_shown(&[shown]);
@@ -211,7 +211,7 @@ fn timers_and_servers_go_on_between_runs() {
     let seen = node.run("for (let i = 0; i < 20000; i++) console.log(i); process.stderr.write('end')");
     assert_eq!((seen.out.lines().count(), seen.err.as_str()), (20000, "end"));
     node.send("[process.env.A, process.cwd()]", &[("A".into(), "ü".into())], Some("/usr"));
-    node.follow(&Reply::Done(0)).expect_shown(&["[ 'ü', '/usr' ]"]);
+    node.follow(&done()).expect_shown(&["[ 'ü', '/usr' ]"]);
     node.run("[process.env.A, process.cwd()]").expect_shown(&["[ 'ü', '/usr' ]"]);
     let seen = node.run("console.log(require('child_process').execFileSync('ls', ['-l', '/proc/self/fd']).toString())");
     // Its own standard streams are sockets that node makes; the control socket would be the fourth.

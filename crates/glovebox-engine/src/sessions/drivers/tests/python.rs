@@ -219,13 +219,13 @@ fn variables_and_folder_are_set_before_the_code_and_stay() {
     let here = folder.path().to_str().expect("text");
     let mut python = Session::start_in("python", folder.path(), None);
     python.send("import os\nprint(os.environ['A'], os.getcwd())", &[("A".into(), "ü \u{1f600}".into())], Some("/usr"));
-    python.follow(&super::Reply::Done(0)).expect("ü \u{1f600} /usr\n", 0);
+    python.follow(&super::done()).expect("ü \u{1f600} /usr\n", 0);
     python.run("print(os.environ['A'], os.getcwd())").expect("ü \u{1f600} /usr\n", 0);
     python.send("1", &[], Some("/nonexistent"));
     let message = "[Errno 2] No such file or directory: '/nonexistent'";
-    python.follow(&super::Reply::Done(0)).expect("", 1).expect_exception("FileNotFoundError", message);
+    python.follow(&super::done()).expect("", 1).expect_exception("FileNotFoundError", message);
     python.send("import mine\nmine.value", &[], Some(here));
-    python.follow(&super::Reply::Done(0)).expect("", 0).expect_shown(&["7"]);
+    python.follow(&super::done()).expect("", 0).expect_shown(&["7"]);
     // What the driver needs is Python's own, whatever lies in the folder.
     let seen = python.run("class J:\n    def _repr_json_(self): return [1]\nJ()");
     assert_eq!(seen.only("application/json"), b"[1]");
