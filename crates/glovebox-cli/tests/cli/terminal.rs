@@ -132,6 +132,27 @@ fn a_new_size_reaches_the_program() {
 }
 
 #[test]
+fn the_output_of_a_terminal_that_is_over_is_filtered_on_a_terminal_and_whole_elsewhere() {
+    let bench = Bench::new();
+    // A question, the clipboard, and a mode that is left on.
+    let hostile = r"printf 'one\033[c\033]52;c;dGFrZW4=\007\033[31mtwo\033[?25l'";
+    let mut screen = Screen::new(&bench, &["run", "-t", "--", "sh", "-c", hostile]);
+    screen.expect("two");
+    screen.rest();
+    let all = "one\x1b[c\x1b]52;c;dGFrZW4=\x07\x1b[31mtwo\x1b[?25l";
+    let run = bench.call(["runs", "list", "--json"]).document()["runs"][0]["run"].as_str().expect("a run").to_owned();
+    for words in [&["runs", "logs", &run][..], &["attach", &run]] {
+        assert_eq!(bench.call(words).text(), all);
+        let shown = Screen::new(&bench, words).rest();
+        assert!(shown.starts_with("one\x1b[31mtwo\x1b[?25l") && shown.contains("\x1b[?25h"), "{shown:?}");
+        assert!(!shown.contains("\x1b[c") && !shown.contains("dGFrZW4"), "{shown:?}");
+    }
+    // That of a run without a terminal is the caller's, byte for byte.
+    bench.call(["run", "--", "sh", "-c", hostile]).expect(0, all);
+    assert_eq!(Screen::new(&bench, &["runs", "logs"]).rest(), all);
+}
+
+#[test]
 fn the_terminal_is_restored_when_the_run_is_ended_from_outside() {
     let bench = Bench::new();
     let mut screen = Screen::new(&bench, &["run", "-t", "--", "sh", "-c", "echo up; sleep 60"]);

@@ -107,7 +107,7 @@ fn shell_run(code: &str, env: &[(String, String)], cwd: Option<&str>, token: &st
         one_line(&before),
         one_line(code),
         one_line(
-            r#"__glovebox_begin && :; \builtin eval "$__glovebox" </dev/null; { __glovebox_finish; } 2>/dev/null"#
+            r#"__glovebox_begin && \builtin :; \builtin eval "$__glovebox" </dev/null; { __glovebox_finish; } 2>/dev/null"#
         ),
     );
     Ok(run.into())

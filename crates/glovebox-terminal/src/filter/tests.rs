@@ -7,6 +7,27 @@ fn filtered(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
+#[test]
+fn questions_of_a_program_that_is_over_are_not_asked_and_all_else_is_as_it_was() {
+    let questions: [&[u8]; 8] = [
+        b"\x1b[6n",
+        b"\x1b[c",
+        b"\x1b[>0q",
+        b"\x1b[?2026$p",
+        b"\x1b[18t",
+        b"\x1b[?u",
+        b"\x1b]11;?\x1b\\",
+        b"\x1b]4;1;?\x07",
+    ];
+    for question in questions {
+        let (mut filter, mut out) = (Filter::of_the_past(), Vec::new());
+        filter.push(&[b"\x1b[1ma", question, "\u{e4}\x1b]2;t\x07\x1b[?25l".as_bytes()].concat(), &mut out);
+        let plain = filtered("\x1b[1ma\u{e4}\x1b]2;t\x07\x1b[?25l".as_bytes());
+        assert_eq!(out.escape_ascii().to_string(), plain.escape_ascii().to_string());
+        assert!(!filter.may_answer());
+    }
+}
+
 /// What goes to the terminal, for people who read a failure.
 fn text(bytes: &[u8]) -> String {
     filtered(bytes).escape_ascii().to_string()

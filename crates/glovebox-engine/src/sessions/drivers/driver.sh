@@ -13,7 +13,7 @@ PS0= PS1= PS2= PROMPT_COMMAND=
 set +o history +o histexpand
 shopt -u expand_aliases
 unset HISTFILE MAILCHECK
-__glovebox_last=0 __glovebox_options= __glovebox_open=
+__glovebox_last=0 __glovebox_options= __glovebox_open=0
 
 # Sets variables and directory, and leaves the `$?` of the run before.
 __glovebox_begin() {
@@ -30,10 +30,11 @@ __glovebox_begin() {
     builtin return "$__glovebox_last"
 }
 
-# Notes the status. Tracing is off between runs, or it would show the lines of the host.
+# Notes the status. The end is said by the next line, or at the prompt after it if an interrupt drops that. Tracing is off
+# between runs, or it would show the lines of the host.
 __glovebox_finish() {
     __glovebox_status=$?
-    PS0= PS1= PS2= PROMPT_COMMAND=
+    PS0= PS1= PS2= PROMPT_COMMAND='{ __glovebox_end; } 2>/dev/null'
     __glovebox_quiet
 }
 __glovebox_quiet() {
@@ -43,15 +44,16 @@ __glovebox_quiet() {
     fi
     builtin set +v
 }
-# Says the end of a run that is not over yet.
+# Says the end of a run that is not over yet. That it was said is noted within the command that says it: an interrupt comes
+# between two commands, and then the end would be said twice, or never.
 __glovebox_end() {
-    if [[ $__glovebox_open ]]; then
+    if [[ $__glovebox_open == 1 ]]; then
         PS0= PS1= PS2=
         __glovebox_sound
         __glovebox_quiet
         __glovebox_last=${__glovebox_status:-130}
-        builtin printf 'done %d %s\n' "$__glovebox_last" "$__glovebox_token" >&0
-        __glovebox_open= PROMPT_COMMAND=
+        builtin printf 'done %d %s%.0s\n' "$__glovebox_last" "$__glovebox_token" "$((__glovebox_open = 0))" >&0
+        PROMPT_COMMAND=
     fi
 }
 # Ends a shell that cannot say the end of a run any more, as its code has hidden what that takes, by a function or by
