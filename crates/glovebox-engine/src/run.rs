@@ -268,10 +268,9 @@ impl Driver {
         // What ended the run is known although its processes did not end with it.
         let unended = followed.as_ref().err().filter(|error| error.code == ErrorCode::StillEnding).map(Warning::from);
         let is_lost = followed.as_ref().is_err_and(|error| error.code == ErrorCode::SandboxLost);
-        let (place, counted) = (self.place.clone(), counted_as(self.session.as_ref(), self.entry.run));
         // What changed, and what was used, while it waited for its turn is not its own.
         let never_began = self.command.exited.never_began;
-        let counted = counted.filter(|_| !never_began);
+        let (place, counted) = (self.place.clone(), counted_as(self.session.as_ref(), self.entry.run));
         let collecting = async {
             match followed {
                 Ok(()) if matches!(self.part, Part::Onlooker { .. }) || self.part.is_secretive() || never_began => {
@@ -294,8 +293,8 @@ impl Driver {
             None => {
                 let evidence = async {
                     match counted {
-                        Some(run) => place.backend.evidence(place.id, Some(run)).await.map(Some),
-                        None => Ok(None),
+                        Some(run) if !never_began => place.backend.evidence(place.id, Some(run)).await.map(Some),
+                        _ => Ok(None),
                     }
                 };
                 tokio::join!(evidence, collecting)
