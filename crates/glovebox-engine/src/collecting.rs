@@ -46,8 +46,7 @@ impl Driver {
     /// Collects changes and artifacts of a run that ended while its guest lives.
     async fn collect(&self, collected: &mut Collected) -> Result<()> {
         let secrets = self.asked.secrets();
-        let known = self.place.channel.outlives_connections().then(|| self.engine.registry().contents(self.place.id));
-        let look = self.entry.changes(&self.place, &self.given, &secrets, known).await?;
+        let look = self.entry.changes(&self.place, &self.given, &secrets).await?;
         if look.workspace_gone {
             collected.warnings.push(workspace_gone());
         }

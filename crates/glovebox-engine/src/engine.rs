@@ -22,6 +22,7 @@ use crate::{
     channel::Channel,
     compile::{self, Ground},
     entry::{Entry, Lasts},
+    known_contents::NotedIn,
     limits::{EngineLimits, Slot, Slots},
     place::{Lifetime, Place},
     programs::Programs,
@@ -203,16 +204,20 @@ impl Engine {
 
     fn place(&self, guard: &Guard, channel: Channel, created: Created, spec: &SandboxSpec) -> Place {
         let created = Arc::new(created);
-        let memory = match guard.living {
-            true => Some(Memory::File(self.registry().seen(guard.id))),
-            false => channel.outlives_connections().then(|| Memory::Process(Mutex::default())),
+        let (memory, contents) = match (guard.living, channel.outlives_connections()) {
+            (true, _) => {
+                let (seen, contents) = (self.registry().seen(guard.id), self.registry().contents(guard.id));
+                (Some(Memory::File(seen)), Some(NotedIn::File(contents)))
+            }
+            (false, true) => (Some(Memory::Process(Mutex::default())), Some(NotedIn::Process(Arc::default()))),
+            (false, false) => (None, None),
         };
         let (backend, memory) = (self.backend.clone(), memory.map(Arc::new));
         let sessions = Arc::new(match guard.living {
             true => Notes::Folder(self.registry().sessions(guard.id)),
             false => Notes::Process(Mutex::default()),
         });
-        Place { id: guard.id, channel, created, disk: spec.limits.disk, backend, memory, sessions }
+        Place { id: guard.id, channel, created, disk: spec.limits.disk, backend, memory, contents, sessions }
     }
 
     /// A living sandbox that this process has hold of.
