@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use glovebox_changes::{Applies, Diff, DiffLine, Ended, Target, Wish, diff, for_host, select, stays_folder};
+use glovebox_changes::{
+    Applies, Diff, DiffLine, Ended, OutwardLinks, Target, Wish, diff, for_host, select, stays_folder,
+};
 use glovebox_core::{Change, ChangeRecord, ChangeSource, Error, ErrorCode, Result, Secret, WorkspaceMode, printable};
 use glovebox_ledger::{Blobs, Ledger};
 use rmcp::model::JsonObject;
@@ -19,6 +21,8 @@ use crate::{
     text::{self, shorten},
 };
 
+/// What a model can do about a link that leads out of the folder.
+const OF_LINK: &str = "put a file in its place, or make it a relative link within the folder";
 /// So many paths are listed.
 const MOST_LISTED: usize = 500;
 
@@ -185,7 +189,7 @@ impl ApplyChanges {
             return Err(Error::new(ErrorCode::Conflicts, "more was changed than is known of")
                 .hint("a part of the changes would be neither before nor after; use only"));
         }
-        let for_host = for_host(&record, false);
+        let for_host = for_host(&record, OutwardLinks::LeaveOut(OF_LINK));
         let (target, _) = Target::open(folder, applies)?;
         let plan = target.plan(&for_host.changes);
         let paths: Vec<String> = plan.changes.iter().map(|change| printable(&change.path)).take(MOST_LISTED).collect();

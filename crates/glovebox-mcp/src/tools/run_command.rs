@@ -9,7 +9,10 @@ use rmcp::model::JsonObject;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Effect, ToolCall, time_limit, what::What};
+use super::{
+    Effect, ToolCall, time_limit,
+    what::{Variables, What},
+};
 use crate::{
     answer::{Answer, schema},
     call::Call,
@@ -33,7 +36,8 @@ pub(crate) struct RunCommand {
     cwd: Option<String>,
     /// Variables to set.
     #[serde(default)]
-    env: BTreeMap<String, String>,
+    #[schemars(with = "BTreeMap<String, String>")]
+    env: Variables,
     /// What the command reads on standard input.
     #[serde(default)]
     stdin: Option<String>,
