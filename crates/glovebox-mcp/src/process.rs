@@ -20,7 +20,7 @@ const WAITING: usize = 1 << 20;
 /// So far back a text is looked for again that is waited for.
 const OVERLAP: u64 = 4096;
 /// So much new text is searched at one time.
-const PIECE: u64 = 64 << 10;
+const PIECE: u64 = 16 << 10;
 
 /// The processes of a conversation, by the names that the model knows them by.
 #[derive(Default)]
@@ -310,7 +310,7 @@ mod tests {
             (pieces, new) = (pieces + 1, new + looked - before);
             before = looked;
         }
-        assert_eq!((pieces, new), (4, lines.len() as u64));
+        assert_eq!((pieces, new), (14, lines.len() as u64));
         // What was read is not looked at again.
         state.waiting.clear();
         more(&mut state, b"x");

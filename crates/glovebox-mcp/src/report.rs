@@ -195,6 +195,9 @@ fn stream(record: &OutputRecord) -> Shortened {
 fn closing_line(result: &RunResult, report: &RunReport) -> String {
     let took = Duration::from_secs_f64(result.duration_ms.max(0.0) / 1000.0);
     let mut lines = vec![format!("[{}, {took:.1?}]", report.outcome.text)];
+    if matches!(result.outcome, Outcome::TimedOut { .. }) {
+        lines.push("[for what takes longer: a larger timeout_seconds, or start_process]".to_owned());
+    }
     if !report.limits_hit.is_empty() {
         lines.push(format!("[limits touched: {}]", report.limits_hit.join(", ")));
     }

@@ -170,7 +170,7 @@ impl ToolCall for ApplyChanges {
                 ErrorCode::PermissionDenied,
                 "changes are not brought to the user's folder from here",
             )
-            .hint("the user can allow it with glovebox mcp --allow-apply; download copies single files"));
+            .hint("the user can allow it with glovebox mcp --allow-apply; download copies files and folders"));
         }
         let changed = Changed::look(talk).await?;
         let applies = Applies::new(talk.settings.data_dir.join("applies"));
@@ -182,7 +182,7 @@ impl ApplyChanges {
     fn apply(&self, changed: &Changed, applies: &Applies) -> Result<Answer> {
         let Some(folder) = &changed.workspace else {
             return Err(Error::new(ErrorCode::NotSupported, "the working directory shows no folder of the user")
-                .hint("the user names one with glovebox mcp --workspace DIR; download copies single files"));
+                .hint("the user names one with glovebox mcp --workspace DIR; download copies files and folders"));
         };
         let (record, _) = changed.select(self.all, &self.only)?;
         if record.truncated {

@@ -70,7 +70,7 @@ pub(crate) struct StartProcess {
     /// The folder to start in; by default the working directory.
     #[serde(default)]
     cwd: Option<String>,
-    /// Variables to set.
+    /// Variables to set. Their values stand in the record of the run.
     #[serde(default)]
     #[schemars(with = "BTreeMap<String, String>")]
     env: Variables,
@@ -364,7 +364,11 @@ fn answer(talk: &Conversation, process: &Process, found: Option<bool>, cut_short
         text.push('\n');
     }
     let missing = if found == Some(false) { "; the text did not come" } else { "" };
-    let state = end.map_or_else(|| "running".to_owned(), |end| format!("ended: {end}"));
+    let state = match end {
+        None => "running".to_owned(),
+        Some(end) if end.starts_with("ended") => end,
+        Some(end) => format!("ended: {end}"),
+    };
     let cut_short = cut_short.map(|longest| format!("; a call may last {longest:?}, so wait again"));
     let cut_short = cut_short.unwrap_or_default();
     text.push_str(&format!("[{} {state}, {} s{missing}{cut_short}]", process.name, report.seconds));

@@ -12,7 +12,10 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Effect, ToolCall, files::here};
+use super::{
+    Effect, ToolCall,
+    files::{here, missing},
+};
 use crate::{
     answer::Answer,
     call::Call,
@@ -150,7 +153,7 @@ async fn candidates(
     reach: Reach,
     pattern: Option<&Pattern>,
 ) -> Result<(Vec<FilePath>, Vec<String>)> {
-    if files.stat(top, FollowLinks::Yes).await?.kind == EntryKind::File {
+    if files.stat(top, FollowLinks::Yes).await.map_err(missing)?.kind == EntryKind::File {
         return Ok((vec![top.clone()], Vec::new()));
     }
     let walked = walk(files, top, reach).await?;
