@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use glovebox_core::{ChangeRecord, Denial, Error, ErrorCode, Result, Secret, Warning, WorkspaceLook};
+use glovebox_core::{ChangeRecord, Denial, Error, ErrorCode, Evidence, Result, Secret, Warning, WorkspaceLook};
 
 use jiff::Timestamp;
 
@@ -41,6 +41,15 @@ impl Driver {
             collected.kept.denials.push(Denial { kind: "artifact".into(), target: "outputs/**".into(), hint });
         }
         collected
+    }
+
+    /// What of the evidence is this run's own, and not of what ran before it.
+    pub(crate) fn own(&self, evidence: Evidence) -> Evidence {
+        match (&self.session, &self.counted_before) {
+            (Some(session), _) => session.since(evidence),
+            (None, Some(before)) => evidence.since(before),
+            (None, None) => evidence,
+        }
     }
 
     /// Collects changes and artifacts of a run that ended while its guest lives.

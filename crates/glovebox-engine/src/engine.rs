@@ -163,7 +163,8 @@ impl Engine {
             Ok((created, begun)) => {
                 let place = self.place(&guard, channel, created, &request.spec);
                 let (slot, session) = (places.1, None);
-                let beginning = Beginning { request, stdin, before, first, begun, entry, slot, session };
+                let beginning =
+                    Beginning { request, stdin, before, first, begun, entry, slot, session, counted_before: None };
                 Ok(run::follow(self.clone(), place, beginning, Lifetime::EndsWithRun(guard)))
             }
             Err(error) => Err(entry.forget_after(guard.end_after(error).await)),
@@ -289,6 +290,11 @@ impl Sandbox {
         request.spec.caches.clone_from(&self.spec.caches);
         let (before, first) = compile::look_up(&self.engine, &mut request, Ground::Lived)?;
         let slot = self.engine.slots.run().await?;
+        let counted_before = match self.guard.living || session.is_some() {
+            true => None,
+            // The end of a sandbox that cannot be counted is told by what comes next.
+            false => self.evidence().await.ok(),
+        };
         let stdin = std::mem::take(&mut request.stdin);
         let lasts = if self.guard.living { Lasts::BeyondProcess } else { Lasts::Process };
         let entry = self.engine.enter(self.place.id, &request, lasts);
@@ -315,7 +321,8 @@ impl Sandbox {
         };
         match begun {
             Ok(begun) => {
-                let beginning = Beginning { request, stdin, before, first, begun, entry, slot, session };
+                let beginning =
+                    Beginning { request, stdin, before, first, begun, entry, slot, session, counted_before };
                 let lifetime = Lifetime::Stays(self.guard.clone());
                 Ok(run::follow(self.engine.clone(), self.place.clone(), beginning, lifetime))
             }

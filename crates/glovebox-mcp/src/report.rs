@@ -217,8 +217,8 @@ pub(crate) fn in_words(outcome: &Outcome) -> String {
         Outcome::TimedOut { limit_ms } => {
             format!("timed out after {:?}, and was ended", Duration::from_millis(*limit_ms))
         }
-        Outcome::OutOfMemory { limit_bytes, process, .. } => {
-            format!("out of memory: {process} was killed at the limit of {}", text::size(*limit_bytes))
+        Outcome::OutOfMemory { limit_bytes, .. } => {
+            format!("out of memory: it was killed at the limit of {}", text::size(*limit_bytes))
         }
         Outcome::OutputExceeded { limit_bytes } => {
             format!("ended because it wrote more than {}", text::size(*limit_bytes))

@@ -40,6 +40,22 @@ fn files_that_no_run_touched_are_not_read_again() {
     assert_eq!(client.close(), 0);
 }
 
+#[test]
+fn a_run_is_not_charged_for_what_ran_before_it() {
+    let bench = Bench::new();
+    let mut client = Client::start(&bench, &["--memory", "100m"]);
+    let burn = "python3 -c 'n = sum(range(20_000_000))'";
+    let burnt = client.call("run_command", json!({ "command": burn }))["structuredContent"]["usage"].clone();
+    let eaten = client.call("run_command", json!({ "command": "python3 -c 'bytearray(1 << 30)'" }));
+    assert_eq!(eaten["structuredContent"]["outcome"]["kind"], "out_of_memory", "{eaten}");
+    let next = client.call("run_command", json!({ "command": "kill -9 $$" }))["structuredContent"].clone();
+    assert_eq!(next["outcome"]["kind"], "signaled", "{next}");
+    assert_eq!(next["limits_hit"], json!([]), "{next}");
+    let used = |usage: &Value| usage["cpu_ms"].as_f64().expect("a number");
+    assert!(used(&next["usage"]) < used(&burnt) / 2.0, "{next}, {burnt}");
+    assert_eq!(client.close(), 0);
+}
+
 /// Waits for the end of a server whose client listens no more and only holds its standard output.
 #[track_caller]
 fn expect_end(mut client: Client, sandbox: &str, word: &str) {
