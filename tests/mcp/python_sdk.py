@@ -86,6 +86,7 @@ async def code_remembers_what_code_before_it_defined(client):
     assert "NameError" in other.content[0].text, other
     listed = await client.call_tool("control_session", {"action": "list"})
     assert {one["session"] for one in listed.structured_content["sessions"]} == {"main", "other"}, listed
+    assert "nothing was running" in await text(client, "control_session", action="interrupt")
     await text(client, "control_session", action="restart")
     assert "NameError" in await text(client, "run_code", code="print(answer)")
 
@@ -127,7 +128,7 @@ async def a_command_gives_its_output_its_exit_code_and_a_document(client):
     assert (await text(client, "run_command", argv=["sort"], stdin="b\na\n")).startswith("a\nb\n")
     assert (await text(client, "run_command", command="pwd; echo $X", cwd="/tmp", env={"X": "1"})).startswith("/tmp\n1\n")
     late = await client.call_tool("run_command", {"command": "sleep 60", "timeout_seconds": 0.2})
-    assert late.structured_content["outcome"]["kind"] == "timed_out", late
+    assert late.structured_content["outcome"]["kind"] == "timed_out" and "start_process" in late.content[0].text, late
     assert "command_not_found" in await failure(client, "run_command", argv=["no-such-program"])
 
 
@@ -148,6 +149,9 @@ async def files_are_written_read_edited_listed_and_searched(client):
     assert await text(client, "search_files", pattern="two") == "src/a.py:2: two = 22\nsrc/deep/b.txt:1: two of them"
     assert "src/a.py-1- one = 1" in await text(client, "search_files", pattern="two =", literal=True, context=1)
     assert "hint:" in await failure(client, "read_file", path="src")
+    for tool in ["read_file", "list_files"]:
+        assert "list_files shows" in await failure(client, tool, path="nowhere")
+    assert "list_files shows" in await failure(client, "search_files", path="nowhere", pattern="x")
 
 
 async def an_image_comes_back_as_an_image(client):
@@ -176,7 +180,7 @@ async def long_output_comes_as_head_and_tail_with_a_link_to_the_whole(client):
 async def a_process_in_the_background_is_read_fed_and_stopped(client):
     started = await client.call_tool("start_process", {"command": "echo ready; read line; echo got $line; sleep 600"})
     name = started.structured_content["process"]
-    ready = await client.call_tool("read_process", {"process": name, "until": "ready", "wait_seconds": 10})
+    ready = await client.call_tool("read_process", {"process": name, "until": "^ready$"})
     assert ready.structured_content["found"] is True, ready
     await text(client, "write_process", process=name, input="hello\n")
     assert "got hello" in await text(client, "read_process", process=name, until="got .*", wait_seconds=10)

@@ -17,4 +17,6 @@ mod selection;
 pub use apply::{Applied, Applies, Conflict, Ended, JOURNAL_FOLDER, Mended, Plan, Target, mend_all};
 pub use diff::{Diff, DiffLine, diff};
 pub use renames::{Rename, find_renames};
-pub use selection::{ForHost, LeftOut, Selection, WORKING, Wish, for_host, narrow, reversed, select, stays_folder};
+pub use selection::{
+    ForHost, LeftOut, OutwardLinks, Selection, WORKING, Wish, for_host, narrow, reversed, select, stays_folder,
+};

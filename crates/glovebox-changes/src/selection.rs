@@ -102,9 +102,18 @@ pub struct ForHost {
     pub left_out: Vec<LeftOut>,
 }
 
+/// What becomes of links that lead out of the folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutwardLinks {
+    /// They are brought as they are.
+    Bring,
+    /// They are left out; the text says what whoever asked can do about it.
+    LeaveOut(&'static str),
+}
+
 /// Turns changes into such that can be applied: only those of the working folder, without devices and the like, without
 /// set-user-id bits, and, unless wanted, without links that lead out of the folder.
-pub fn for_host(record: &ChangeRecord, outward_links: bool) -> ForHost {
+pub fn for_host(record: &ChangeRecord, outward_links: OutwardLinks) -> ForHost {
     let mut result = ForHost::default();
     for change in &record.changes {
         let Some(path) = change.path.strip_prefix(WORKING) else { continue };
@@ -114,15 +123,13 @@ pub fn for_host(record: &ChangeRecord, outward_links: bool) -> ForHost {
             result.changes.push(change);
             continue;
         };
-        match &after.kind {
-            FileKind::Special => {
+        match (&after.kind, outward_links) {
+            (FileKind::Special, _) => {
                 leave_out("is left out: a pipe, a socket or a device".into());
                 continue;
             }
-            FileKind::Symlink { target } if !outward_links && leads_out(path, target) => {
-                leave_out(format!(
-                    "is left out: a link that leads out of the folder, to {target}; --outward-links brings it"
-                ));
+            (FileKind::Symlink { target }, OutwardLinks::LeaveOut(hint)) if leads_out(path, target) => {
+                leave_out(format!("is left out: a link that leads out of the folder, to {target}; {hint}"));
                 continue;
             }
             _ => {}

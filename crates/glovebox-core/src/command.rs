@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use zeroize::Zeroize;
+
 use crate::{Error, ErrorCode, InsidePath, Result, Secret, WORKING_DIR};
 
 /// A name of an environment variable: not empty, no `=`, no NUL, no blank, no line break.
@@ -46,6 +48,13 @@ pub struct Command {
     pub cwd: InsidePath,
     /// The language of the source that it runs, where that is known. It changes nothing but what is recorded.
     pub language: Option<String>,
+}
+
+impl Drop for Command {
+    /// Variables are not secrets by name, but people put secrets into them all the same.
+    fn drop(&mut self) {
+        self.env.values_mut().for_each(Zeroize::zeroize);
+    }
 }
 
 impl Command {

@@ -187,6 +187,7 @@ impl Sandbox {
             kills_before: 0,
             keeping: None,
             session,
+            counted_before: None,
             part,
             _slot: None,
         };

@@ -66,7 +66,7 @@ async fn try_begin(
     artifacts::check_globs(&request.artifacts)?;
     let given = input::put_files(channel, &request.files).await?;
     let limits = &request.spec.limits;
-    let mut start = StartRun {
+    let mut start = Wiped(StartRun {
         argv: argv(request)?,
         env: environment(clean, request),
         cwd: request.command.cwd.to_string(),
@@ -80,19 +80,18 @@ async fn try_begin(
         keep_output: known.note.is_some(),
         note: known.note.map(note).unwrap_or_default(),
         session: None,
-    };
-    if start.encoded_len() - start.note.len() > LONGEST_START {
+    });
+    if start.0.encoded_len() - start.0.note.len() > LONGEST_START {
         return Err(Error::new(ErrorCode::InvalidValue, "arguments and environment are longer than 192 KiB together")
             .hint("pass large input as a file or on standard input"));
     }
     let asked_at = Timestamp::now();
     if let Some(session) = session {
-        let begun = begin_in_session(channel, &mut start, session, request).await;
-        start.env.zeroize();
-        return Ok(Begun { given, asked_at, ..begun? });
+        let begun = begin_in_session(channel, &mut start.0, session, request).await?;
+        return Ok(Begun { given, asked_at, ..begun });
     }
-    let message = Frame::message(FrameKind::Start, &start);
-    start.env.zeroize();
+    let message = Frame::message(FrameKind::Start, &start.0);
+    drop(start);
     let starting = start_command(channel, message.clone(), request);
     if known.note.is_none() {
         // A fresh sandbox may still be in the making, and its guest has met nobody hostile yet.
@@ -103,6 +102,15 @@ async fn try_begin(
         other => other,
     };
     Ok(Begun { given, asked_at, ..begun? })
+}
+
+/// A start whose variables, which may be secrets, are wiped on every way out.
+struct Wiped(StartRun);
+
+impl Drop for Wiped {
+    fn drop(&mut self) {
+        self.0.env.zeroize();
+    }
 }
 
 /// Starts a command whose start was cut short, perhaps after it was heard. The guest ends a run whose start it could not

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use glovebox_core::{ChangeRecord, Denial, Error, ErrorCode, Result, Secret, Warning, WorkspaceLook};
+use glovebox_core::{ChangeRecord, Denial, Error, ErrorCode, Evidence, Result, Secret, Warning, WorkspaceLook};
 
 use jiff::Timestamp;
 
@@ -43,11 +43,19 @@ impl Driver {
         collected
     }
 
+    /// What of the evidence is this run's own, and not of what ran before it.
+    pub(crate) fn own(&self, evidence: Evidence) -> Evidence {
+        match (&self.session, &self.counted_before) {
+            (Some(session), _) => session.since(evidence),
+            (None, Some(before)) => evidence.since(before),
+            (None, None) => evidence,
+        }
+    }
+
     /// Collects changes and artifacts of a run that ended while its guest lives.
     async fn collect(&self, collected: &mut Collected) -> Result<()> {
         let secrets = self.asked.secrets();
-        let known = self.place.channel.outlives_connections().then(|| self.engine.registry().contents(self.place.id));
-        let look = self.entry.changes(&self.place, &self.given, &secrets, known).await?;
+        let look = self.entry.changes(&self.place, &self.given, &secrets).await?;
         if look.workspace_gone {
             collected.warnings.push(workspace_gone());
         }

@@ -22,6 +22,7 @@ use crate::{
     channel::Channel,
     compile::{self, Ground},
     entry::{Entry, Lasts},
+    known_contents::NotedIn,
     limits::{EngineLimits, Slot, Slots},
     place::{Lifetime, Place},
     programs::Programs,
@@ -162,7 +163,8 @@ impl Engine {
             Ok((created, begun)) => {
                 let place = self.place(&guard, channel, created, &request.spec);
                 let (slot, session) = (places.1, None);
-                let beginning = Beginning { request, stdin, before, first, begun, entry, slot, session };
+                let beginning =
+                    Beginning { request, stdin, before, first, begun, entry, slot, session, counted_before: None };
                 Ok(run::follow(self.clone(), place, beginning, Lifetime::EndsWithRun(guard)))
             }
             Err(error) => Err(entry.forget_after(guard.end_after(error).await)),
@@ -203,16 +205,20 @@ impl Engine {
 
     fn place(&self, guard: &Guard, channel: Channel, created: Created, spec: &SandboxSpec) -> Place {
         let created = Arc::new(created);
-        let memory = match guard.living {
-            true => Some(Memory::File(self.registry().seen(guard.id))),
-            false => channel.outlives_connections().then(|| Memory::Process(Mutex::default())),
+        let (memory, contents) = match (guard.living, channel.outlives_connections()) {
+            (true, _) => {
+                let (seen, contents) = (self.registry().seen(guard.id), self.registry().contents(guard.id));
+                (Some(Memory::File(seen)), Some(NotedIn::File(contents)))
+            }
+            (false, true) => (Some(Memory::Process(Mutex::default())), Some(NotedIn::Process(Arc::default()))),
+            (false, false) => (None, None),
         };
         let (backend, memory) = (self.backend.clone(), memory.map(Arc::new));
         let sessions = Arc::new(match guard.living {
             true => Notes::Folder(self.registry().sessions(guard.id)),
             false => Notes::Process(Mutex::default()),
         });
-        Place { id: guard.id, channel, created, disk: spec.limits.disk, backend, memory, sessions }
+        Place { id: guard.id, channel, created, disk: spec.limits.disk, backend, memory, contents, sessions }
     }
 
     /// A living sandbox that this process has hold of.
@@ -284,6 +290,11 @@ impl Sandbox {
         request.spec.caches.clone_from(&self.spec.caches);
         let (before, first) = compile::look_up(&self.engine, &mut request, Ground::Lived)?;
         let slot = self.engine.slots.run().await?;
+        let counted_before = match self.guard.living || session.is_some() {
+            true => None,
+            // The end of a sandbox that cannot be counted is told by what comes next.
+            false => self.evidence().await.ok(),
+        };
         let stdin = std::mem::take(&mut request.stdin);
         let lasts = if self.guard.living { Lasts::BeyondProcess } else { Lasts::Process };
         let entry = self.engine.enter(self.place.id, &request, lasts);
@@ -310,7 +321,8 @@ impl Sandbox {
         };
         match begun {
             Ok(begun) => {
-                let beginning = Beginning { request, stdin, before, first, begun, entry, slot, session };
+                let beginning =
+                    Beginning { request, stdin, before, first, begun, entry, slot, session, counted_before };
                 let lifetime = Lifetime::Stays(self.guard.clone());
                 Ok(run::follow(self.engine.clone(), self.place.clone(), beginning, lifetime))
             }

@@ -10,7 +10,7 @@ use glovebox_ledger::{KeptContent, KeptFile, Ledger, Recording};
 
 use crate::{
     contents::{self, BlobKeeper, SecretFiles},
-    known_contents::KnownContents,
+    known_contents::{KnownContents, NotedIn},
     place::Place,
     run_changes::Memory,
 };
@@ -65,17 +65,15 @@ impl Entry {
         error
     }
 
-    /// Collects what changed in a sandbox, with contents where the run is recorded. `known` is where it is noted what was kept of
-    /// the files of a living sandbox.
+    /// Collects what changed in a sandbox, with contents where the run is recorded.
     pub(crate) async fn changes(
         &self,
         place: &Place,
         given: &[GivenFile],
         secrets: &[&Secret],
-        known: Option<PathBuf>,
     ) -> Result<WorkspaceLook> {
         let refused = place.memory.as_deref().map(Memory::secret_files).unwrap_or_default();
-        let keeper = self.keeper(secrets, known, refused);
+        let keeper = self.keeper(secrets, place.contents.clone(), refused);
         let look_for = if place.memory.is_some() { LookFor::Everything } else { LookFor::Changes };
         let as_keeper = keeper.clone().map(|keeper| keeper as Arc<dyn ContentKeeper>);
         let look = place.backend.changes(place.id, look_for, given, as_keeper).await?;
@@ -87,9 +85,9 @@ impl Entry {
         Ok(look)
     }
 
-    fn keeper(&self, secrets: &[&Secret], known: Option<PathBuf>, refused: SecretFiles) -> Option<Arc<BlobKeeper>> {
+    fn keeper(&self, secrets: &[&Secret], known: Option<NotedIn>, refused: SecretFiles) -> Option<Arc<BlobKeeper>> {
         let secrets: Vec<Secret> = secrets.iter().copied().cloned().collect();
-        let known = known.filter(|_| secrets.is_empty()).map(KnownContents::at);
+        let known = known.filter(|_| secrets.is_empty()).map(KnownContents::noted_in);
         // Without a folder for blobs the run cannot be recorded either, and the result says so.
         let blobs = self.ledger.as_ref()?.blobs().ok()?;
         Some(Arc::new(BlobKeeper { blobs, secrets, known, refused }))

@@ -1,8 +1,9 @@
-//! Contents that earlier runs of a living sandbox kept.
+//! Contents that earlier runs of a sandbox kept.
 //!
 //! To tell what a run in a sandbox that stays changed, all is looked at that changed since the sandbox was made, and most of it did
 //! not change since the run before. What was kept of a file is therefore noted with the stamp of the file (device,
-//! inode, time of change, length), and a file with the same stamp is not read again. No program inside can set these.
+//! inode, time of change, length), and a file with the same stamp is not read again. No program inside can set these. The notes of a
+//! sandbox are where it is: a living one has a file, since other processes look too; one that ends with this process has memory.
 
 use std::{
     collections::HashMap,
@@ -10,7 +11,7 @@ use std::{
     io::{Read, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
-    sync::{Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::{Duration, SystemTime},
 };
 
@@ -23,28 +24,64 @@ const ABANDONED: Duration = Duration::from_secs(60);
 /// More than the stamps of the largest change set take.
 const LONGEST: u64 = 64 << 20;
 
+type Contents = HashMap<FileStamp, KeptContent>;
+
+/// Where it is noted what is known of the contents of one sandbox.
+#[derive(Clone)]
+pub(crate) enum NotedIn {
+    /// With the sandbox: other processes look too.
+    File(PathBuf),
+    /// In this process, with which the sandbox ends.
+    Process(Arc<Mutex<Arc<Contents>>>),
+}
+
+impl NotedIn {
+    /// What cannot be read is not known.
+    fn read(&self) -> Arc<Contents> {
+        let path = match self {
+            NotedIn::File(path) => path,
+            NotedIn::Process(noted) => return noted.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        };
+        let mut text = String::new();
+        match fs::File::open(path).and_then(|file| file.take(LONGEST).read_to_string(&mut text)) {
+            Ok(_) => Arc::new(text.lines().filter_map(parse).collect()),
+            Err(_) => Arc::default(),
+        }
+    }
+
+    fn write(&self, contents: &Contents) {
+        let path = match self {
+            NotedIn::File(path) => path,
+            NotedIn::Process(noted) => {
+                *noted.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(contents.clone());
+                return;
+            }
+        };
+        let lines = contents.iter().map(|(stamp, kept)| {
+            let FileStamp { device, inode, changed_ns, bytes } = stamp;
+            format!("{device} {inode} {changed_ns} {bytes} {} {}\n", kept.sha256, kept.bytes)
+        });
+        write_whole(path, lines.collect::<String>().as_bytes());
+    }
+}
+
 /// What is known of the contents of one sandbox.
 pub(crate) struct KnownContents {
-    path: PathBuf,
+    noted_in: NotedIn,
     /// What was known, once somebody asked.
-    before: OnceLock<HashMap<FileStamp, KeptContent>>,
+    before: OnceLock<Arc<Contents>>,
     /// What was met this time, and whether anything of it is new.
-    met: Mutex<(HashMap<FileStamp, KeptContent>, bool)>,
+    met: Mutex<(Contents, bool)>,
 }
 
 impl KnownContents {
-    /// What is known by a file, which is read when somebody asks: most runs change nothing.
-    pub(crate) fn at(path: PathBuf) -> Self {
-        KnownContents { path, before: OnceLock::new(), met: Mutex::default() }
+    /// What is known by notes, which are read when somebody asks: most runs change nothing.
+    pub(crate) fn noted_in(noted_in: NotedIn) -> Self {
+        KnownContents { noted_in, before: OnceLock::new(), met: Mutex::default() }
     }
 
-    /// What cannot be read is not known.
-    fn before(&self) -> &HashMap<FileStamp, KeptContent> {
-        self.before.get_or_init(|| {
-            let mut text = String::new();
-            let read = fs::File::open(&self.path).and_then(|file| file.take(LONGEST).read_to_string(&mut text));
-            if read.is_ok() { text.lines().filter_map(parse).collect() } else { HashMap::new() }
-        })
+    fn before(&self) -> &Contents {
+        self.before.get_or_init(|| self.noted_in.read())
     }
 
     /// The content of a file, if it is known.
@@ -71,12 +108,7 @@ impl KnownContents {
         if !has_new && met.len() == self.before().len() {
             return;
         }
-        let lines = met.iter().map(|(stamp, kept)| {
-            let FileStamp { device, inode, changed_ns, bytes } = stamp;
-            format!("{device} {inode} {changed_ns} {bytes} {} {}\n", kept.sha256, kept.bytes)
-        });
-        let text: String = lines.collect();
-        write_whole(&self.path, text.as_bytes());
+        self.noted_in.write(met);
     }
 }
 
@@ -121,33 +153,44 @@ mod tests {
         FileStamp { device: 1, inode, changed_ns, bytes: 3 }
     }
 
-    #[test]
-    fn what_was_kept_of_a_settled_file_is_known_and_of_one_that_just_changed_is_not() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("contents");
+    fn check(noted_in: &NotedIn) {
+        let known = || KnownContents::noted_in(noted_in.clone());
         let kept = KeptContent { sha256: "a".repeat(64), bytes: 3 };
-        let first = KnownContents::at(path.clone());
+        let first = known();
         assert_eq!(first.get(&stamp(1, 5)), None);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as i128;
         first.note(stamp(1, 5), &kept);
         first.note(stamp(2, now), &kept);
         first.write();
-        let second = KnownContents::at(path.clone());
+        let second = known();
         assert_eq!(second.get(&stamp(1, 5)), Some(kept.clone()));
         assert_eq!(second.get(&stamp(1, 6)), None, "it changed since");
         assert_eq!(second.get(&stamp(2, now)), None, "it may have changed since");
         second.write();
         // What is not met any more is forgotten.
-        KnownContents::at(path.clone()).write();
-        assert_eq!(KnownContents::at(path.clone()).get(&stamp(1, 5)), None);
-        // Somebody else writes right now.
+        known().write();
+        assert_eq!(known().get(&stamp(1, 5)), None);
+    }
+
+    #[test]
+    fn what_was_kept_of_a_settled_file_is_known_and_of_one_that_just_changed_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        check(&NotedIn::File(folder.path().join("contents")));
+        check(&NotedIn::Process(Arc::default()));
+    }
+
+    #[test]
+    fn of_two_who_write_the_notes_at_once_one_does_and_nonsense_in_them_is_not_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("contents");
+        let known = || KnownContents::noted_in(NotedIn::File(path.clone()));
         fs::write(path.with_extension("new"), "half a").unwrap();
-        let third = KnownContents::at(path.clone());
-        third.note(stamp(1, 5), &kept);
-        third.write();
-        assert_eq!(KnownContents::at(path.clone()).get(&stamp(1, 5)), None);
+        let late = known();
+        late.note(stamp(1, 5), &KeptContent { sha256: "a".repeat(64), bytes: 3 });
+        late.write();
+        assert_eq!(known().get(&stamp(1, 5)), None);
         assert_eq!(fs::read_to_string(path.with_extension("new")).unwrap(), "half a");
         fs::write(&path, "nonsense\n1 2 3\n").unwrap();
-        assert_eq!(KnownContents::at(path).get(&stamp(1, 5)), None);
+        assert_eq!(known().get(&stamp(1, 5)), None);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use glovebox_core::{Backend, Created, Result, SandboxId, SandboxState};
 
-use crate::{channel::Channel, engine::Guard, run_changes::Memory, sessions::Notes};
+use crate::{channel::Channel, engine::Guard, known_contents::NotedIn, run_changes::Memory, sessions::Notes};
 
 /// Where a run happens.
 #[derive(Clone)]
@@ -16,6 +16,8 @@ pub(crate) struct Place {
     pub(crate) backend: Arc<dyn Backend>,
     /// What was last met in its workspace, if it is for several runs.
     pub(crate) memory: Option<Arc<Memory>>,
+    /// Where it is noted what was kept of its files, if it is for several runs.
+    pub(crate) contents: Option<NotedIn>,
     /// Which sessions it was given.
     pub(crate) sessions: Arc<Notes>,
 }

@@ -140,11 +140,13 @@ pub(crate) struct Beginning {
     pub(crate) slot: Slot,
     /// The session that it is in.
     pub(crate) session: Option<Current>,
+    /// What was counted of the sandbox before, where its runs are not counted one by one.
+    pub(crate) counted_before: Option<Evidence>,
 }
 
 /// Follows a run that began, in a task of its own.
 pub(crate) fn follow(engine: Engine, place: Place, beginning: Beginning, lifetime: Lifetime) -> Run {
-    let Beginning { request, stdin, before, first, begun, entry, slot, session } = beginning;
+    let Beginning { request, stdin, before, first, begun, entry, slot, session, counted_before } = beginning;
     let deadline = begun.started + request.spec.limits.timeout;
     let step = if first.is_some() { Step::Compile } else { Step::Run };
     let line = Line::started(place.channel.clone(), entry.run, begun.sending, begun.receiving);
@@ -158,6 +160,7 @@ pub(crate) fn follow(engine: Engine, place: Place, beginning: Beginning, lifetim
         kills_before: 0,
         keeping: None,
         session,
+        counted_before,
         asked: Asked::of(&request),
         input: None,
         request,
@@ -246,6 +249,8 @@ pub(crate) struct Driver {
     pub(crate) part: Part,
     /// The session that it is in.
     pub(crate) session: Option<Current>,
+    /// What was counted of the sandbox before, where its runs are not counted one by one.
+    pub(crate) counted_before: Option<Evidence>,
     /// Its place among the runs of the engine.
     pub(crate) _slot: Slot,
 }
@@ -307,10 +312,7 @@ impl Driver {
         }
         // The run is recorded while the kernel takes the sandbox apart.
         let recorded = async {
-            let mut evidence = unless_lost(evidence)?.flatten().unwrap_or_else(Evidence::unknown);
-            if let Some(session) = &self.session {
-                evidence = session.since(evidence);
-            }
+            let evidence = self.own(unless_lost(evidence)?.flatten().unwrap_or_else(Evidence::unknown));
             let collected = match collected {
                 Ok(collected) => collected,
                 Err(error) => return Err(self.record_failed_start(duration, evidence, error).await),
@@ -390,7 +392,7 @@ impl Driver {
     async fn end_compile_step(&mut self, compiling: &Compiling) {
         let duration = self.started.elapsed();
         let evidence = self.place.backend.evidence(self.place.id, Some(self.entry.run)).await;
-        let evidence = evidence.unwrap_or_else(|_| Evidence::unknown());
+        let evidence = self.own(evidence.unwrap_or_else(|_| Evidence::unknown()));
         self.kills_before = evidence.memory_kills;
         self.compiled = Some(compiling.record(&mut self.command, duration, &evidence, &self.asked.secrets()));
     }

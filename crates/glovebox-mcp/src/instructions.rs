@@ -7,8 +7,12 @@ use crate::{Settings, text};
 /// What every client hands to its model: what this is, and the rules that are not obvious.
 pub(crate) fn of_server(settings: &Settings) -> String {
     let spec = &settings.spec;
+    let writes_through = spec.workspace.as_ref().is_some_and(|workspace| workspace.mode == WorkspaceMode::ReadWrite);
     let mut lines = vec![
-        "A sealed Linux sandbox for this conversation. Run anything; nothing reaches the user's machine.".to_owned(),
+        format!(
+            "A sealed Linux sandbox for this conversation. Run anything: programs in it cannot reach the user's machine{}.",
+            if settings.sandbox.is_none() && writes_through { ", but for the working directory" } else { "" }
+        ),
         "Working directory: /workspace/agent_workspace. Relative paths start there.".to_owned(),
         "Put results for the user into /workspace/outputs: they are kept when the sandbox is gone.".to_owned(),
         "run_code keeps state between calls (variables, imports); run_command runs one shell line in a fresh shell."

@@ -12,6 +12,7 @@ mod answer;
 mod call;
 mod conversation;
 mod instructions;
+mod pattern;
 mod process;
 mod report;
 mod resources;

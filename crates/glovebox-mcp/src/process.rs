@@ -19,6 +19,8 @@ const REMEMBERED: usize = 64;
 const WAITING: usize = 1 << 20;
 /// So far back a text is looked for again that is waited for.
 const OVERLAP: u64 = 4096;
+/// So much new text is searched at one time.
+const PIECE: u64 = 16 << 10;
 
 /// The processes of a conversation, by the names that the model knows them by.
 #[derive(Default)]
@@ -29,7 +31,18 @@ pub(crate) struct Processes {
 #[derive(Default)]
 struct Table {
     started: u64,
+    /// Those that are about to start, and so have no name yet.
+    starting: usize,
     by_name: BTreeMap<u64, Arc<Process>>,
+}
+
+/// Room for one process, kept until it has started or could not.
+pub(crate) struct Room<'a>(&'a Processes);
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.all).starting -= 1;
+    }
 }
 
 /// One process.
@@ -54,6 +67,36 @@ struct State {
     ended: Option<Ended>,
 }
 
+impl State {
+    fn piece(&mut self, looked: &mut u64) -> Option<Piece> {
+        let first = self.received - self.waiting.len() as u64;
+        let new = (*looked).max(first);
+        if new == self.received {
+            return None;
+        }
+        // What is looked for may have begun a little before; and whether a line begins there is told by the byte before that.
+        let from = new.saturating_sub(OVERLAP).max(first);
+        let begin = from.saturating_sub(1).max(first);
+        let waiting = &self.waiting.make_contiguous()[(begin - first) as usize..];
+        let most = ((new - begin + PIECE) as usize).min(waiting.len());
+        let length = match waiting[..most].iter().rposition(|byte| *byte == b'\n') {
+            // More is there, so a line that is cut here does not end here.
+            Some(at) if most < waiting.len() && begin + at as u64 >= new => at + 1,
+            _ => most,
+        };
+        *looked = begin + length as u64;
+        Some(Piece { bytes: waiting[..length].to_vec(), from: (from - begin) as usize })
+    }
+}
+
+/// A piece of what a process wrote.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) bytes: Vec<u8>,
+    /// Where to look from. What is before only tells whether a line begins there.
+    pub(crate) from: usize,
+}
+
 /// How a process ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Ended {
@@ -71,18 +114,21 @@ pub(crate) struct Output {
 }
 
 impl Processes {
-    /// An error when there are as many as there may be.
-    pub(crate) fn check_room(&self) -> Result<()> {
-        let running = lock(&self.all).by_name.values().filter(|process| process.ended().is_none()).count();
-        if running < MOST {
-            return Ok(());
+    /// Room for one more, or an error when there are as many as there may be.
+    pub(crate) fn room(&self) -> Result<Room<'_>> {
+        let mut table = lock(&self.all);
+        let running = table.by_name.values().filter(|process| process.ended().is_none()).count();
+        if running + table.starting < MOST {
+            table.starting += 1;
+            return Ok(Room(self));
         }
         Err(Error::new(ErrorCode::TooMany, format!("{MOST} processes are running, and there cannot be more"))
             .hint("stop_process ends one; list_processes names them"))
     }
 
-    /// Follows a run as a process.
-    pub(crate) fn add(&self, command: String, run: Run, stdin: mpsc::Sender<Bytes>) -> Arc<Process> {
+    /// Follows a run as a process, in the room that was kept for it.
+    pub(crate) fn add(&self, room: Room<'_>, command: String, run: Run, stdin: mpsc::Sender<Bytes>) -> Arc<Process> {
+        drop(room);
         let mut table = lock(&self.all);
         table.started += 1;
         let number = table.started;
@@ -147,14 +193,9 @@ impl Process {
         self.changed.notified()
     }
 
-    /// Whether what waits to be read fits, as far as it was not looked at before: `looked` is where to go on.
-    pub(crate) fn waiting_fits(&self, looked: &mut u64, fits: impl Fn(&[u8]) -> bool) -> bool {
-        let mut state = lock(&self.state);
-        let first = state.received - state.waiting.len() as u64;
-        // What is looked for may have begun a little before.
-        let from = looked.saturating_sub(OVERLAP).max(first) - first;
-        *looked = state.received;
-        fits(&state.waiting.make_contiguous()[from as usize..])
+    /// The next piece of what waits to be read and was not looked at before: `looked` is where to go on.
+    pub(crate) fn piece(&self, looked: &mut u64) -> Option<Piece> {
+        lock(&self.state).piece(looked)
     }
 
     /// What came since it was last read. The beginning of a secret waits for its end, so that it can be masked.
@@ -244,6 +285,37 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_looked_for_in_pieces_that_overlap_and_end_with_lines() {
+        let mut state = State::default();
+        let mut looked = 0;
+        assert_eq!(state.piece(&mut looked), None);
+        let more = |state: &mut State, bytes: &[u8]| {
+            state.waiting.extend(bytes);
+            state.received += bytes.len() as u64;
+        };
+        more(&mut state, b"one\nrea");
+        assert_eq!(state.piece(&mut looked), Some(Piece { bytes: b"one\nrea".to_vec(), from: 0 }));
+        assert_eq!((state.piece(&mut looked), looked), (None, 7));
+        more(&mut state, b"dy\n");
+        assert_eq!(state.piece(&mut looked), Some(Piece { bytes: b"one\nready\n".to_vec(), from: 0 }));
+        let lines = "0123456789\n".repeat(20_000);
+        more(&mut state, lines.as_bytes());
+        let (mut pieces, mut new) = (0, 0);
+        let mut before = looked;
+        while let Some(piece) = state.piece(&mut looked) {
+            assert!(piece.bytes.len() as u64 <= OVERLAP + PIECE + 1 && piece.bytes.ends_with(b"9\n"), "{pieces}");
+            assert!(piece.from == 0 || piece.bytes.len() as u64 > OVERLAP);
+            (pieces, new) = (pieces + 1, new + looked - before);
+            before = looked;
+        }
+        assert_eq!((pieces, new), (14, lines.len() as u64));
+        // What was read is not looked at again.
+        state.waiting.clear();
+        more(&mut state, b"x");
+        assert_eq!(state.piece(&mut looked), Some(Piece { bytes: b"x".to_vec(), from: 0 }));
+    }
 
     #[test]
     fn the_beginning_of_a_secret_waits_for_its_end() {

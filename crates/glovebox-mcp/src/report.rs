@@ -195,6 +195,9 @@ fn stream(record: &OutputRecord) -> Shortened {
 fn closing_line(result: &RunResult, report: &RunReport) -> String {
     let took = Duration::from_secs_f64(result.duration_ms.max(0.0) / 1000.0);
     let mut lines = vec![format!("[{}, {took:.1?}]", report.outcome.text)];
+    if matches!(result.outcome, Outcome::TimedOut { .. }) {
+        lines.push("[for what takes longer: a larger timeout_seconds, or start_process]".to_owned());
+    }
     if !report.limits_hit.is_empty() {
         lines.push(format!("[limits touched: {}]", report.limits_hit.join(", ")));
     }
@@ -214,8 +217,8 @@ pub(crate) fn in_words(outcome: &Outcome) -> String {
         Outcome::TimedOut { limit_ms } => {
             format!("timed out after {:?}, and was ended", Duration::from_millis(*limit_ms))
         }
-        Outcome::OutOfMemory { limit_bytes, process, .. } => {
-            format!("out of memory: {process} was killed at the limit of {}", text::size(*limit_bytes))
+        Outcome::OutOfMemory { limit_bytes, .. } => {
+            format!("out of memory: it was killed at the limit of {}", text::size(*limit_bytes))
         }
         Outcome::OutputExceeded { limit_bytes } => {
             format!("ended because it wrote more than {}", text::size(*limit_bytes))

@@ -126,7 +126,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let mut watched = Watched::begin(&self.talk, &request.uri).await.map_err(resources::fault)?;
-        let ended = self.subscriptions.begin(&request.uri, &self.talk.closing).map_err(resources::fault)?;
+        let subscription = self.subscriptions.begin(&request.uri, &self.talk.closing).map_err(resources::fault)?;
         let peer = context.peer;
         tokio::spawn(async move {
             let telling = async {
@@ -139,7 +139,7 @@ impl ServerHandler for Server {
             };
             tokio::select! {
                 () = telling => {}
-                () = ended.cancelled() => {}
+                () = subscription.ended() => {}
             }
         });
         Ok(())

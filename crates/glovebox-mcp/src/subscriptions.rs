@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -18,35 +18,67 @@ pub(crate) const MOST: usize = 64;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// What a client asked to be told of, by its address.
+#[derive(Clone, Default)]
+pub(crate) struct Subscriptions(Arc<Mutex<Table>>);
+
 #[derive(Default)]
-pub(crate) struct Subscriptions(Mutex<HashMap<String, CancellationToken>>);
+struct Table {
+    begun: u64,
+    by_uri: HashMap<String, (u64, CancellationToken)>,
+}
+
+/// A client is told of one resource for as long as this lives.
+pub(crate) struct Subscription {
+    all: Subscriptions,
+    uri: String,
+    number: u64,
+    ended: CancellationToken,
+}
 
 impl Subscriptions {
-    /// Notes one. Ends with `closing`, or when it is taken back.
-    pub(crate) fn begin(&self, uri: &str, closing: &CancellationToken) -> Result<CancellationToken> {
-        let mut all = self.all();
-        if all.len() >= MOST && !all.contains_key(uri) {
+    /// Notes one. Ends with `closing`, when it is taken back, or when the same is asked for again.
+    pub(crate) fn begin(&self, uri: &str, closing: &CancellationToken) -> Result<Subscription> {
+        let mut table = self.table();
+        if table.by_uri.len() >= MOST && !table.by_uri.contains_key(uri) {
             return Err(Error::new(
                 ErrorCode::TooMany,
                 format!("a client can be told of {MOST} resources at one time"),
             ));
         }
-        let token = closing.child_token();
-        if let Some(before) = all.insert(uri.to_owned(), token.clone()) {
+        table.begun += 1;
+        let (number, ended) = (table.begun, closing.child_token());
+        if let Some((_, before)) = table.by_uri.insert(uri.to_owned(), (number, ended.clone())) {
             before.cancel();
         }
-        Ok(token)
+        Ok(Subscription { all: self.clone(), uri: uri.to_owned(), number, ended })
     }
 
     /// Takes one back.
     pub(crate) fn end(&self, uri: &str) {
-        if let Some(token) = self.all().remove(uri) {
-            token.cancel();
+        if let Some((_, ended)) = self.table().by_uri.remove(uri) {
+            ended.cancel();
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<String, CancellationToken>> {
+    fn table(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(|lock| lock.into_inner())
+    }
+}
+
+impl Subscription {
+    /// Waits until nobody wants to be told any more.
+    pub(crate) async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut table = self.all.table();
+        // Another one may have taken its place.
+        if table.by_uri.get(&self.uri).is_some_and(|(number, _)| *number == self.number) {
+            table.by_uri.remove(&self.uri);
+        }
     }
 }
 

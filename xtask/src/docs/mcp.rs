@@ -54,10 +54,11 @@ pub(super) fn tools(glovebox: &Path) -> Result<Page> {
 
 fn kind(field: &Value) -> String {
     match field["type"].as_str() {
+        Some("string") if field["enum"].is_array() => "word".to_owned(),
         Some("array") => format!("list of {}", kind(&field["items"])),
         Some("object") => "map".to_owned(),
         Some(name) => name.to_owned(),
-        None => "word".to_owned(),
+        None => "value".to_owned(),
     }
 }
 

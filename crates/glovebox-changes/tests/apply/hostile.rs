@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use glovebox_changes::{Ended, JOURNAL_FOLDER, Target, for_host};
+use glovebox_changes::{Ended, JOURNAL_FOLDER, OutwardLinks, Target, for_host};
 use glovebox_core::{Change, ChangeRecord, FileKind, FileState};
 
 use crate::{Bench, change_everything, set_mode, tree};
@@ -63,8 +63,9 @@ fn special_files_and_links_that_lead_out_stay_and_special_bits_go() {
     fs::write(inside.join("setuid"), "x").unwrap();
     set_mode(&inside.join("setuid"), 0o6755);
     let record = bench.record();
-    let chosen = for_host(&record, false);
+    let chosen = for_host(&record, OutwardLinks::LeaveOut("make it shorter"));
     let left: Vec<&str> = chosen.left_out.iter().map(|left| left.path.as_str()).collect();
+    assert!(chosen.left_out[0].reason.ends_with("to /etc/passwd; make it shorter"), "{:?}", chosen.left_out);
     assert_eq!(left, ["absolute", "pipe", "setuid", "src/around", "src/up"]);
     assert!(matches!(bench.apply(&chosen.changes).unwrap(), Ended::Applied));
     assert_eq!(fs::metadata(bench.host().join("setuid")).unwrap().mode() & 0o7777, 0o755);
@@ -72,7 +73,7 @@ fn special_files_and_links_that_lead_out_stay_and_special_bits_go() {
     for path in ["pipe", "absolute", "src/up", "src/around"] {
         assert!(fs::symlink_metadata(bench.host().join(path)).is_err(), "{path} came out");
     }
-    assert_eq!(for_host(&record, true).left_out.len(), 2, "--outward-links brings links");
+    assert_eq!(for_host(&record, OutwardLinks::Bring).left_out.len(), 2, "--outward-links brings links");
 }
 
 #[test]
@@ -243,7 +244,7 @@ fn a_record_that_lies_about_kinds_does_no_harm() {
         obstacle: None,
     };
     let record = ChangeRecord { changes: vec![special.clone()], truncated: false };
-    assert!(for_host(&record, true).changes.is_empty());
+    assert!(for_host(&record, OutwardLinks::Bring).changes.is_empty());
     bench.refused(&[Change { path: "dev".into(), ..special }]);
     assert_eq!(fs::metadata(bench.host()).unwrap().permissions().mode() & 0o777, 0o755);
 }

@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use glovebox_changes::{Applies, Conflict, Ended, ForHost, Mended, Plan, Target, for_host, reversed};
+use glovebox_changes::{Applies, Conflict, Ended, ForHost, Mended, OutwardLinks, Plan, Target, for_host, reversed};
 use glovebox_core::{Change, ChangeRecord, FileKind, FileState, Result, RunId};
 use glovebox_ledger::Blobs;
 use tempfile::TempDir;
@@ -86,7 +86,7 @@ impl Bench {
     }
 
     fn changes(&self) -> Vec<Change> {
-        let ForHost { changes, .. } = for_host(&self.record(), false);
+        let ForHost { changes, .. } = for_host(&self.record(), OutwardLinks::LeaveOut(""));
         changes
     }
 

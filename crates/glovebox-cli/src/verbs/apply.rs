@@ -6,7 +6,7 @@ use std::{
 };
 
 use glovebox_changes::{
-    Applied, Applies, Conflict, Ended, ForHost, LeftOut, Mended, Plan, Target, for_host, narrow, reversed,
+    Applied, Applies, Conflict, Ended, ForHost, LeftOut, Mended, OutwardLinks, Plan, Target, for_host, narrow, reversed,
 };
 use glovebox_core::{Change, ChangeRecord, ChangeSource, Error, ErrorCode, Result, printable};
 use glovebox_engine::Engine;
@@ -87,7 +87,11 @@ fn forward(
         return Err(Error::new(ErrorCode::Conflicts, format!("{} changed more than is recorded", reviewed.source))
             .hint("a part of its changes would be neither before nor after; limit what the run writes"));
     }
-    let ForHost { mut changes, left_out } = for_host(&selection.record, args.outward_links);
+    let links = match args.outward_links {
+        true => OutwardLinks::Bring,
+        false => OutwardLinks::LeaveOut("--outward-links brings it"),
+    };
+    let ForHost { mut changes, left_out } = for_host(&selection.record, links);
     let mut notes: Vec<String> = left_out_line(&selection).into_iter().collect();
     if changes.is_empty() {
         notes.extend(runtime.block_on(why_nothing(&reviewed, ledger))?);
@@ -334,7 +338,7 @@ fn ask(changes: &[Change], blobs: &Blobs) -> Result<Vec<Change>> {
     }
     let chosen = narrow(&record, |change| wanted.contains(change.path.as_str()));
     // What never comes out was left out before.
-    Ok(for_host(&chosen, true).changes)
+    Ok(for_host(&chosen, OutwardLinks::Bring).changes)
 }
 
 enum Answer {

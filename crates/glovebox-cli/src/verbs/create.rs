@@ -49,7 +49,7 @@ fn plan(args: &CreateArgs, flags: &Flags, kind: Kind) -> Result<NewSandbox> {
     Ok(NewSandbox {
         name: args.name.as_deref().map(|name| checked_name(name, flags)).transpose()?,
         labels: Label::collect(&request::labels(&args.label, flags)?),
-        env: command.env.into_iter().map(|(name, value)| (name.as_str().to_owned(), value)).collect(),
+        env: command.env.iter().map(|(name, value)| (name.as_str().to_owned(), value.clone())).collect(),
         spec,
         toolchains: backends::toolchains(kind, files::toolchains(&args.sandbox, flags)?)?,
         lifetime: Lifetime {

@@ -1,5 +1,6 @@
 //! `glovebox mcp`, by a client that writes the protocol by hand: what a well-behaved one never sends, and how it ends.
 
+mod bounds;
 mod client;
 
 use std::{
@@ -241,6 +242,10 @@ fn changes_reach_the_users_folder_only_when_they_are_applied() {
     assert_eq!(changes["structuredContent"]["modified"], json!(["main.py"]));
     let text = changes["content"][0]["text"].as_str().expect("text");
     assert!(text.contains("-print(1)\n+print(2)"), "{text}");
+    client.text("run_command", json!({ "command": "ln -s /etc/passwd outward" }));
+    let left = client.text("apply_changes", json!({ "only": ["outward"], "dry_run": true }));
+    assert!(left.contains("put a file in its place") && !left.contains("--"), "{left}");
+    client.text("run_command", json!({ "command": "rm outward" }));
     let applied = client.call("apply_changes", json!({ "only": ["main.py"] }));
     assert_eq!(applied["structuredContent"]["paths"], json!(["main.py"]), "{applied}");
     assert_eq!(std::fs::read_to_string(&file).expect("a file"), "print(2)\n");

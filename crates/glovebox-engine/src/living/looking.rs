@@ -9,7 +9,8 @@ use glovebox_core::{
 use crate::{
     Engine, Sandbox,
     contents::{BlobKeeper, SecretFiles, mask_names},
-    known_contents::KnownContents,
+    known_contents::{KnownContents, NotedIn},
+    run_changes::Memory,
 };
 
 /// What a living sandbox changed since it was made.
@@ -35,7 +36,7 @@ impl Engine {
         self.check_backend(&record)?;
         self.check_not_ended(&record)?;
         let id = record.sandbox;
-        let known = KnownContents::at(self.registry().contents(id));
+        let known = KnownContents::noted_in(NotedIn::File(self.registry().contents(id)));
         let keeper = match self.ledger() {
             Some(ledger) => {
                 let refused = SecretFiles::noted_in(self.registry().seen(id));
@@ -73,8 +74,9 @@ impl Sandbox {
         let keeper = match self.engine.ledger() {
             Some(ledger) => {
                 let blobs = ledger.blobs()?;
-                let keeper = BlobKeeper { blobs, secrets, known: None, refused: SecretFiles::default() };
-                Some(Arc::new(keeper) as Arc<dyn ContentKeeper>)
+                let known = self.place.contents.clone().filter(|_| secrets.is_empty()).map(KnownContents::noted_in);
+                let refused = self.place.memory.as_deref().map(Memory::secret_files).unwrap_or_default();
+                Some(Arc::new(BlobKeeper { blobs, secrets, known, refused }) as Arc<dyn ContentKeeper>)
             }
             None => None,
         };

@@ -123,14 +123,14 @@ async fn begin(
     order: SessionRun,
 ) -> io::Result<Result<Started, StartFailed>> {
     let beginning = Instant::now();
-    let started = match make_ready(guest, &session, &mut turn, &mut request, &order).await? {
+    let ready = make_ready(guest, &session, &mut turn, &mut request, &order).await;
+    // Whatever failed, no name is kept for an interpreter that never was.
+    if !matches!(ready, Ok(Ok(_))) && turn.is_none() && session.known.borrow().started.is_none() {
+        guest.sessions.remove(&session);
+    }
+    let started = match ready? {
         Ok(started) => started,
-        Err(refused) => {
-            if turn.is_none() && session.known.borrow().started.is_none() {
-                guest.sessions.remove(&session);
-            }
-            return Ok(Err(refused));
-        }
+        Err(refused) => return Ok(Err(refused)),
     };
     if session.closed.get() {
         // Somebody closed it just now, and waits for the turn.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use glovebox_changes::{Applies, Diff, DiffLine, Ended, Target, Wish, diff, for_host, select, stays_folder};
+use glovebox_changes::{
+    Applies, Diff, DiffLine, Ended, OutwardLinks, Target, Wish, diff, for_host, select, stays_folder,
+};
 use glovebox_core::{Change, ChangeRecord, ChangeSource, Error, ErrorCode, Result, Secret, WorkspaceMode, printable};
 use glovebox_ledger::{Blobs, Ledger};
 use rmcp::model::JsonObject;
@@ -19,6 +21,8 @@ use crate::{
     text::{self, shorten},
 };
 
+/// What a model can do about a link that leads out of the folder.
+const OF_LINK: &str = "put a file in its place, or make it a relative link within the folder";
 /// So many paths are listed.
 const MOST_LISTED: usize = 500;
 
@@ -166,7 +170,7 @@ impl ToolCall for ApplyChanges {
                 ErrorCode::PermissionDenied,
                 "changes are not brought to the user's folder from here",
             )
-            .hint("the user can allow it with glovebox mcp --allow-apply; download copies single files"));
+            .hint("the user can allow it with glovebox mcp --allow-apply; download copies files and folders"));
         }
         let changed = Changed::look(talk).await?;
         let applies = Applies::new(talk.settings.data_dir.join("applies"));
@@ -178,14 +182,14 @@ impl ApplyChanges {
     fn apply(&self, changed: &Changed, applies: &Applies) -> Result<Answer> {
         let Some(folder) = &changed.workspace else {
             return Err(Error::new(ErrorCode::NotSupported, "the working directory shows no folder of the user")
-                .hint("the user names one with glovebox mcp --workspace DIR; download copies single files"));
+                .hint("the user names one with glovebox mcp --workspace DIR; download copies files and folders"));
         };
         let (record, _) = changed.select(self.all, &self.only)?;
         if record.truncated {
             return Err(Error::new(ErrorCode::Conflicts, "more was changed than is known of")
                 .hint("a part of the changes would be neither before nor after; use only"));
         }
-        let for_host = for_host(&record, false);
+        let for_host = for_host(&record, OutwardLinks::LeaveOut(OF_LINK));
         let (target, _) = Target::open(folder, applies)?;
         let plan = target.plan(&for_host.changes);
         let paths: Vec<String> = plan.changes.iter().map(|change| printable(&change.path)).take(MOST_LISTED).collect();

@@ -97,6 +97,16 @@ pub(crate) struct ListFiles {
     all: bool,
 }
 
+/// The error for a path that is not there, with a hint for a model.
+pub(super) fn missing(error: Error) -> Error {
+    match error.code {
+        ErrorCode::FileNotFound => {
+            error.hint("list_files shows what is there; glob: \"**/NAME\" finds a name at any level")
+        }
+        _ => error,
+    }
+}
+
 pub(super) fn here() -> String {
     ".".to_owned()
 }
@@ -118,7 +128,7 @@ impl ToolCall for ListFiles {
             Some(_) => (usize::MAX, MOST_MET),
             None => (self.depth.max(1), MOST_LISTED),
         };
-        let walked = walk(&files, &top, Reach { depth, most, all: self.all }).await?;
+        let walked = walk(&files, &top, Reach { depth, most, all: self.all }).await.map_err(missing)?;
         let fits = |path: &FilePath| pattern.as_ref().is_none_or(|pattern| pattern.fits(&top, path));
         let mut lines = Vec::new();
         let mut left_out = 0_usize;

@@ -189,6 +189,8 @@ mod tests {
             for (field, schema) in fields.into_iter().flatten() {
                 assert!(schema["description"].is_string(), "{name}.{field} says nothing");
             }
+            // Not every client follows references.
+            assert!(!serde_json::to_string(&tool.input_schema).unwrap().contains("$ref"), "{name}");
             assert_eq!(tool.input_schema.get("additionalProperties"), Some(&false.into()), "{name}");
         }
     }

@@ -5,17 +5,21 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use glovebox_core::{Error, ErrorCode, Result};
 use glovebox_engine::{Capture, Stdin};
-use regex::bytes::{Regex, RegexBuilder};
+use regex::bytes::Regex;
 use rmcp::model::{ContentBlock, JsonObject, Resource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{Effect, ToolCall, what::What};
+use super::{
+    Effect, ToolCall,
+    what::{Variables, What},
+};
 use crate::{
     answer::{Answer, schema},
     call::Call,
     conversation::Conversation,
+    pattern,
     process::Process,
     report::in_words,
     resources::run_uri,
@@ -25,8 +29,8 @@ use crate::{
 
 /// A process without a limit of its own ends with the conversation; this is longer than one lasts.
 const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3600);
-/// How long one call waits at the most.
-const LONGEST_WAIT: f64 = 600.0;
+/// How long a text is waited for when nobody says.
+const USUAL_WAIT: f64 = 30.0;
 /// How long a process that was asked to end has for that.
 const POLITE: Duration = Duration::from_secs(2);
 /// Messages to a process that wait until it reads.
@@ -66,9 +70,10 @@ pub(crate) struct StartProcess {
     /// The folder to start in; by default the working directory.
     #[serde(default)]
     cwd: Option<String>,
-    /// Variables to set.
+    /// Variables to set. Their values stand in the record of the run.
     #[serde(default)]
-    env: BTreeMap<String, String>,
+    #[schemars(with = "BTreeMap<String, String>")]
+    env: Variables,
     /// Ends the process after this many seconds; by default it lasts as long as the sandbox.
     #[serde(default)]
     timeout_seconds: Option<f64>,
@@ -86,7 +91,7 @@ impl ToolCall for StartProcess {
     }
 
     async fn call(self, talk: &Conversation, call: &Call) -> Result<Answer> {
-        talk.processes.check_room()?;
+        let room = talk.processes.room()?;
         let (command, argv) = (self.command.as_deref(), self.argv.as_deref());
         let what = What { command, argv, cwd: self.cwd.as_deref(), env: &self.env };
         let limit = match self.timeout_seconds {
@@ -114,8 +119,8 @@ impl ToolCall for StartProcess {
             other => other,
         };
         let (run, stdin) = started.map_err(|error| what.explain(error))?;
-        let process = talk.processes.add(what.shown(), run, stdin);
-        Ok(answer(talk, &process, None))
+        let process = talk.processes.add(room, what.shown(), run, stdin);
+        Ok(answer(talk, &process, None, None))
     }
 }
 
@@ -125,10 +130,12 @@ impl ToolCall for StartProcess {
 pub(crate) struct ReadProcess {
     /// The name that start_process gave.
     process: String,
-    /// Wait up to this many seconds for the process to end, or for `until`.
+    /// Wait up to this many seconds for the process to end, or for until; never longer than the time limit of a call. By default
+    /// 30 with until, else 0.
     #[serde(default)]
-    wait_seconds: f64,
-    /// Wait until what it wrote since it was last read fits this regular expression.
+    wait_seconds: Option<f64>,
+    /// Wait until what it wrote since it was last read matches this regular expression (at most 1000 bytes; ^ and $ match at
+    /// lines).
     #[serde(default)]
     until: Option<String>,
 }
@@ -146,24 +153,19 @@ impl ToolCall for ReadProcess {
 
     async fn call(self, talk: &Conversation, call: &Call) -> Result<Answer> {
         let process = talk.processes.find(&self.process)?;
-        let until = self.until.as_deref().map(parse).transpose()?;
-        let wait =
-            if self.wait_seconds.is_finite() { self.wait_seconds.clamp(0.0, LONGEST_WAIT) } else { LONGEST_WAIT };
+        let until = self.until.as_deref().map(|text| pattern::parse("until", text, false)).transpose()?;
+        let usual = if until.is_some() { USUAL_WAIT } else { 0.0 };
+        let (asked, longest) = (self.wait_seconds.unwrap_or(usual).max(0.0), talk.settings.longest());
+        let wait = Duration::try_from_secs_f64(asked).unwrap_or(longest).min(longest);
         let progress = call.progress();
         progress.say(format!("waiting for {}", process.name));
         let found = tokio::select! {
-            found = wait_for(&process, until.as_ref(), Duration::from_secs_f64(wait)) => found,
+            found = wait_for(&process, until.as_ref(), wait) => found,
             () = call.cancelled() => return Err(running::cancelled()),
         };
-        Ok(answer(talk, &process, until.map(|_| found)))
+        let cut_short = (!found && process.ended().is_none() && asked > longest.as_secs_f64()).then_some(longest);
+        Ok(answer(talk, &process, until.map(|_| found), cut_short))
     }
-}
-
-fn parse(pattern: &str) -> Result<Regex> {
-    RegexBuilder::new(pattern).multi_line(true).size_limit(1 << 20).build().map_err(|error| {
-        let message = format!("until is no regular expression: {}", text::cut(&error.to_string(), 300));
-        Error::new(ErrorCode::InvalidValue, message).hint("a backslash takes the meaning from . * ? ( ) [ ]")
-    })
 }
 
 /// Waits for a text or for the end. Says whether the text came.
@@ -174,7 +176,10 @@ async fn wait_for(process: &Process, until: Option<&Regex>, wait: Duration) -> b
         let change = process.change();
         // Before it is looked at what came: the last bytes come before the end.
         let ended = process.ended().is_some();
-        let found = until.is_some_and(|until| process.waiting_fits(&mut looked, |bytes| until.is_match(bytes)));
+        let found = match until {
+            Some(until) => has_come(process, until, &mut looked).await,
+            None => false,
+        };
         if found || ended {
             return found;
         }
@@ -182,6 +187,19 @@ async fn wait_for(process: &Process, until: Option<&Regex>, wait: Duration) -> b
             return false;
         }
     }
+}
+
+/// Whether a text is in what came since it was last looked. A pattern that takes long does not keep other calls waiting.
+async fn has_come(process: &Process, until: &Regex, looked: &mut u64) -> bool {
+    while let Some(piece) = process.piece(looked) {
+        let until = until.clone();
+        let searching = tokio::task::spawn_blocking(move || until.is_match_at(&piece.bytes, piece.from));
+        // It fails only by a panic, which has been printed.
+        if searching.await.unwrap_or(false) {
+            return true;
+        }
+    }
+    false
 }
 
 /// Input for a process.
@@ -251,7 +269,7 @@ impl ToolCall for StopProcess {
             process.cancel();
             wait_for(&process, None, 5 * POLITE).await;
         }
-        Ok(answer(talk, &process, None))
+        Ok(answer(talk, &process, None, None))
     }
 }
 
@@ -320,8 +338,9 @@ fn seconds(process: &Process) -> f64 {
     (after.as_secs_f64() * 10.0).round() / 10.0
 }
 
-/// What there is to say of a process, with its new output.
-fn answer(talk: &Conversation, process: &Process, found: Option<bool>) -> Answer {
+/// What there is to say of a process, with its new output: also whether a text came that was waited for, and how long a wait may
+/// last that was cut short.
+fn answer(talk: &Conversation, process: &Process, found: Option<bool>, cut_short: Option<Duration>) -> Answer {
     let ended = process.ended();
     let output = process.take(&talk.secrets());
     let short = shorten(&output.bytes, output.bytes.len() as u64);
@@ -345,8 +364,14 @@ fn answer(talk: &Conversation, process: &Process, found: Option<bool>) -> Answer
         text.push('\n');
     }
     let missing = if found == Some(false) { "; the text did not come" } else { "" };
-    let state = end.map_or_else(|| "running".to_owned(), |end| format!("ended: {end}"));
-    text.push_str(&format!("[{} {state}, {} s{missing}]", process.name, report.seconds));
+    let state = match end {
+        None => "running".to_owned(),
+        Some(end) if end.starts_with("ended") => end,
+        Some(end) => format!("ended: {end}"),
+    };
+    let cut_short = cut_short.map(|longest| format!("; a call may last {longest:?}, so wait again"));
+    let cut_short = cut_short.unwrap_or_default();
+    text.push_str(&format!("[{} {state}, {} s{missing}{cut_short}]", process.name, report.seconds));
     let mut answer = Answer::text(text).with_document(&report);
     if omitted > 0 && ended.is_some_and(|ended| ended.recorded) {
         for stream in ["stdout", "stderr"] {

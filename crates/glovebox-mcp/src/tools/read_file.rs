@@ -7,7 +7,7 @@ use rmcp::model::{ContentBlock, Resource, ResourceContents};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Effect, ToolCall};
+use super::{Effect, ToolCall, files};
 use crate::{
     answer::Answer,
     call::Call,
@@ -63,7 +63,7 @@ impl ToolCall for ReadFile {
 
     async fn call(self, talk: &Conversation, _call: &Call) -> Result<Answer> {
         let (path, files) = (inside(&self.path)?, talk.files().await?);
-        let entry = files.stat(&path, FollowLinks::Yes).await?;
+        let entry = files.stat(&path, FollowLinks::Yes).await.map_err(files::missing)?;
         if entry.kind == EntryKind::Directory {
             let message = format!("{} is a folder", shown(&path));
             return Err(Error::new(ErrorCode::IsADirectory, message).hint("list_files shows what is in it"));

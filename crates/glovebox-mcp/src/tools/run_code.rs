@@ -33,7 +33,7 @@ pub(crate) struct RunCode {
     /// language.
     #[serde(default)]
     session: Option<String>,
-    /// Ends the code after this many seconds.
+    /// Ends the code after this many seconds; by default and at most the time limit of a call.
     #[serde(default)]
     timeout_seconds: Option<f64>,
 }
@@ -88,6 +88,7 @@ fn main() -> String {
 /// What to do with a session.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(inline)]
 enum Action {
     List,
     Interrupt,
@@ -130,8 +131,10 @@ impl ToolCall for ControlSession {
         let done = match self.action {
             Action::List => None,
             Action::Interrupt => {
+                let sessions = sandbox.sessions().await?;
+                let idle = sessions.iter().any(|one| one.name == name.as_str() && one.busy.is_none());
                 sandbox.interrupt_session(&name).await.map_err(explain)?;
-                Some(format!("interrupted {name}"))
+                Some(if idle { format!("nothing was running in {name}") } else { format!("interrupted {name}") })
             }
             Action::Restart => {
                 sandbox.restart_session(&name).await.map_err(explain)?;

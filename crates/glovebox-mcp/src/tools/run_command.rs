@@ -9,7 +9,10 @@ use rmcp::model::JsonObject;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Effect, ToolCall, time_limit, what::What};
+use super::{
+    Effect, ToolCall, time_limit,
+    what::{Variables, What},
+};
 use crate::{
     answer::{Answer, schema},
     call::Call,
@@ -31,13 +34,14 @@ pub(crate) struct RunCommand {
     /// The folder to start in; by default the working directory.
     #[serde(default)]
     cwd: Option<String>,
-    /// Variables to set.
+    /// Variables to set. Their values stand in the record of the run.
     #[serde(default)]
-    env: BTreeMap<String, String>,
+    #[schemars(with = "BTreeMap<String, String>")]
+    env: Variables,
     /// What the command reads on standard input.
     #[serde(default)]
     stdin: Option<String>,
-    /// Ends the command after this many seconds.
+    /// Ends the command after this many seconds; by default and at most the time limit of a call.
     #[serde(default)]
     timeout_seconds: Option<f64>,
 }

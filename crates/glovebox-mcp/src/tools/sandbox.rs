@@ -50,7 +50,8 @@ pub(crate) struct UsageReport {
 impl ToolCall for UsageNow {
     const NAME: &'static str = "usage";
     const TITLE: &'static str = "Usage and limits";
-    const ABOUT: &'static str = "Shows what the sandbox uses now, and its limits: CPU, memory, processes, disk.";
+    const ABOUT: &'static str =
+        "Shows what the sandbox uses now, and its limits: CPU, memory, processes, disk, time of a call.";
     const EFFECT: Effect = Effect::Reads;
 
     fn output() -> Option<Arc<JsonObject>> {
@@ -80,11 +81,12 @@ impl ToolCall for UsageNow {
                 of(report.memory_bytes, limits.memory_bytes),
                 text::size(now.memory_peak_bytes)
             ),
-            format!("cpu: {:.1} s used, {} CPUs", now.cpu_ms / 1000.0, limits.cpus),
+            format!("cpu: {:.1} s used, limit {} CPU", now.cpu_ms / 1000.0, limits.cpus),
             format!("processes: {} of {}", now.processes, limits.pids),
             now.disk_bytes.map_or("disk: more files than can be counted".into(), |used| {
                 format!("disk: {}", of(used, limits.disk_bytes))
             }),
+            format!("time: {:?} for each call at the most", talk.settings.longest()),
         ];
         Ok(Answer::text(lines.join("\n")).with_document(&report))
     }

@@ -24,6 +24,10 @@ fn plain(schema: &mut JsonObject, without_null: bool) {
             schema.remove(key);
         }
     }
+    // Comments are broken into lines where the code is.
+    if let Some(Value::String(text)) = schema.get_mut("description") {
+        *text = text.replace('\n', " ");
+    }
     let is_number = |format: &Value| {
         format.as_str().is_some_and(|name| {
             name.starts_with("uint") || name.starts_with("int") || ["double", "float"].contains(&name)
@@ -66,14 +70,14 @@ mod tests {
         let schema = json!({
             "$schema": "x", "title": "T", "type": "object",
             "properties": {
-                "title": { "type": ["string", "null"], "default": null },
+                "title": { "type": ["string", "null"], "default": null, "description": "in\ntwo" },
                 "n": { "type": "integer", "format": "uint64", "minimum": 0 },
             }
         });
         let Value::Object(schema) = schema else { panic!() };
         let expected = json!({
             "type": "object",
-            "properties": { "title": { "type": "string" }, "n": { "type": "integer", "minimum": 0 } }
+            "properties": { "title": { "type": "string", "description": "in two" }, "n": { "type": "integer", "minimum": 0 } }
         });
         assert_eq!(Value::Object(input(&schema)), expected);
         assert_eq!(Value::Object(output(&schema))["properties"]["title"]["type"], json!(["string", "null"]));

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use glovebox_core::{Error, ErrorCode, FilePath, Result};
 use glovebox_engine::{EntryKind, Files, FollowLinks};
-use regex::bytes::{Regex, RegexBuilder};
+use regex::bytes::Regex;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::{
@@ -12,12 +12,15 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Effect, ToolCall, files::here};
+use super::{
+    Effect, ToolCall,
+    files::{here, missing},
+};
 use crate::{
     answer::Answer,
     call::Call,
     conversation::{Conversation, inside, shown},
-    running, text,
+    pattern, running, text,
     walk::{Pattern, Reach, read_whole, walk},
 };
 
@@ -135,11 +138,10 @@ impl SearchFiles {
 
     fn regex(&self) -> Result<Regex> {
         let pattern = if self.literal { regex::escape(&self.pattern) } else { self.pattern.clone() };
-        let built =
-            RegexBuilder::new(&pattern).case_insensitive(self.ignore_case).multi_line(true).size_limit(1 << 20).build();
-        built.map_err(|error| {
-            let message = format!("the pattern is no regular expression: {}", text::cut(&error.to_string(), 300));
-            Error::new(ErrorCode::InvalidValue, message).hint("literal: true looks for the text as it is")
+        let regex = pattern::parse("pattern", &pattern, self.ignore_case);
+        regex.map_err(|mut error| match error.hint.take_if(|_| !self.literal) {
+            Some(hint) => error.hint(format!("{hint}; literal: true looks for the text as it is")),
+            None => error,
         })
     }
 }
@@ -151,7 +153,7 @@ async fn candidates(
     reach: Reach,
     pattern: Option<&Pattern>,
 ) -> Result<(Vec<FilePath>, Vec<String>)> {
-    if files.stat(top, FollowLinks::Yes).await?.kind == EntryKind::File {
+    if files.stat(top, FollowLinks::Yes).await.map_err(missing)?.kind == EntryKind::File {
         return Ok((vec![top.clone()], Vec::new()));
     }
     let walked = walk(files, top, reach).await?;

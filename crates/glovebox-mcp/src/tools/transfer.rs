@@ -56,9 +56,10 @@ impl Upload {
         let own_name = || source.name().map(|name| inside(".")?.join(name)).transpose();
         let target = match &self.path {
             Some(path) => inside(path)?,
-            None => {
-                own_name()?.ok_or_else(|| Error::new(ErrorCode::InvalidValue, "path is needed for a whole root"))?
-            }
+            None => own_name()?.ok_or_else(|| {
+                Error::new(ErrorCode::InvalidValue, "path is needed when an allowed folder is copied whole")
+                    .hint("path: \"data\" makes it the folder data of the working directory")
+            })?,
         };
         let files = talk.files().await?;
         match source.read()? {

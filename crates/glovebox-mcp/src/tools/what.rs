@@ -1,18 +1,38 @@
 //! What to run, as a model says it: a line for a shell, or a program with its arguments.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use glovebox_core::{Command, Error, ErrorCode, Result};
 use glovebox_engine::RunRequest;
 
+use serde::Deserialize;
+use zeroize::Zeroize;
+
 use crate::conversation::Conversation;
+
+/// Variables as a model gives them. They may be secrets, so they are printed by name only and wiped when they are dropped.
+#[derive(Default, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Variables(BTreeMap<String, String>);
+
+impl Drop for Variables {
+    fn drop(&mut self) {
+        self.0.values_mut().for_each(Zeroize::zeroize);
+    }
+}
+
+impl fmt::Debug for Variables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
 
 /// What to run.
 pub(crate) struct What<'a> {
     pub(crate) command: Option<&'a str>,
     pub(crate) argv: Option<&'a [String]>,
     pub(crate) cwd: Option<&'a str>,
-    pub(crate) env: &'a BTreeMap<String, String>,
+    pub(crate) env: &'a Variables,
 }
 
 impl What<'_> {
@@ -28,7 +48,7 @@ impl What<'_> {
     /// A request for it.
     pub(crate) fn request(&self, talk: &Conversation) -> Result<RunRequest> {
         let mut command = Command::argv(self.words(talk)?)?;
-        for (name, value) in self.env {
+        for (name, value) in &self.env.0 {
             command = command.env(name, value)?;
         }
         if let Some(cwd) = self.cwd {
@@ -60,5 +80,16 @@ impl What<'_> {
             ErrorCode::WorkdirUnusable => error.hint("cwd is a folder inside; make it first, or leave it out"),
             _ => error,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_value_of_a_variable_is_not_printed() {
+        let variables: Variables = serde_json::from_str(r#"{"TOKEN":"hunter2"}"#).unwrap();
+        assert_eq!(format!("{variables:?}"), r#"{"TOKEN"}"#);
     }
 }
