@@ -13,12 +13,16 @@ const LONGEST_REST: Duration = Duration::from_secs(10);
 pub(super) async fn over(guest: &Guest, plan: &Plan) {
     let idle = plan.idle_ms.map(Duration::from_millis);
     let mut used = Instant::now();
+    let mut was_in_use = false;
     loop {
         let now = Instant::now();
         used = [Some(used), Some(guest.left()), guest.runs.last_end()].into_iter().flatten().max().unwrap_or(now);
-        if idle.is_some() && is_in_use(guest) {
+        let in_use = idle.is_some() && is_in_use(guest);
+        if in_use || was_in_use {
+            // When a process that no run waits for ended is not known, so it is taken for now.
             used = now;
         }
+        was_in_use = in_use;
         let until_idle = idle.map(|idle| idle.saturating_sub(now - used));
         let until_end =
             plan.expires_ms.map(|end| Duration::from_millis(end.saturating_sub(since_1970()).max(0) as u64));
