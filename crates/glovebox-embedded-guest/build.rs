@@ -21,13 +21,14 @@ const NOT_OURS: [&str; 6] = [
     "RUSTC_WORKSPACE_WRAPPER",
 ];
 
-/// What the program is made of. Everything else may change without a new one.
-const SOURCES: [&str; 4] = ["crates/glovebox-guest", "crates/glovebox-proto", "crates/glovebox-archive", "Cargo.lock"];
+/// The crates that the program is made of. Others may change without a new one.
+const CRATES: [&str; 3] = ["glovebox-guest", "glovebox-proto", "glovebox-archive"];
 
 fn main() {
     let crate_folder = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
     let root = crate_folder.ancestors().nth(2).expect("the crate is two folders below the workspace").to_owned();
-    for source in SOURCES {
+    let crates = CRATES.iter().flat_map(|name| ["src", "Cargo.toml"].map(|part| format!("crates/{name}/{part}")));
+    for source in crates.chain(["Cargo.toml".to_owned(), "Cargo.lock".to_owned()]) {
         println!("cargo::rerun-if-changed={}", root.join(source).display());
     }
     println!("cargo::rerun-if-changed=build.rs");
@@ -45,7 +46,7 @@ fn variable(name: &str) -> String {
 /// Builds the program and says where it is.
 fn build(root: &Path) -> PathBuf {
     let (target, mut flags) = target();
-    let folder = Path::new(&variable("OUT_DIR")).join("guest");
+    let folder = folder();
     // Where it was built says nothing to anybody, and the same sources are to be the same bytes.
     let home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
     let remapped = [(Some(root.to_owned()), "/glovebox"), (home, "/cargo"), (Some(folder.clone()), "/build")];
@@ -66,6 +67,14 @@ fn build(root: &Path) -> PathBuf {
     let status = cargo.status().expect("cargo can be started");
     assert!(status.success(), "glovebox-guest could not be built for {target}");
     folder.join(target).join("guest/glovebox-guest")
+}
+
+/// Where to build: beside the folders of the outer build's profiles, so that a check, a debug build and a release have one guest
+/// built once. Where those are not what they were, below our own.
+fn folder() -> PathBuf {
+    let own = PathBuf::from(variable("OUT_DIR"));
+    let profile = own.ancestors().find(|path| path.ends_with("build")).and_then(Path::parent);
+    profile.and_then(Path::parent).unwrap_or(&own).join("embedded-guest")
 }
 
 /// What to build for, and the flags that make it static: musl where Rust has it for this machine, or else the C library of the host.
