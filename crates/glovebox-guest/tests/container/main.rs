@@ -16,6 +16,7 @@ use glovebox_proto::{
     Decoder, EndReason, Exited, Frame, FrameKind, StartFailed, StartRun,
     container::{Door, LONGEST_REPORT, PLAN, Plan, Ready, Report},
     path,
+    session::SessionRun,
 };
 use h2::client::SendRequest;
 use sha2::{Digest, Sha256};
@@ -188,14 +189,17 @@ impl Client {
     }
 
     async fn run(&self, argv: &[&str], timeout_ms: Option<u64>) -> Result<(Exited, String), StartFailed> {
+        let argv = argv.iter().map(|word| (*word).to_owned()).collect();
+        self.start(StartRun { argv, timeout_ms, ..StartRun::default() }).await
+    }
+
+    async fn start(&self, asked: StartRun) -> Result<(Exited, String), StartFailed> {
         let start = StartRun {
-            argv: argv.iter().map(|word| (*word).to_owned()).collect(),
             env: vec!["PATH=/usr/bin:/usr/sbin".to_owned()],
             cwd: "/workspace/agent_workspace".to_owned(),
             stdin_empty: true,
-            timeout_ms,
             run: "one".to_owned(),
-            ..StartRun::default()
+            ..asked
         };
         let request =
             http::Request::post(format!("http://guest{}", path::RUN)).body(()).expect("a request can be made");
@@ -315,6 +319,27 @@ fn a_living_guest_outlives_its_connections_and_ends_when_nobody_uses_it() {
     });
     assert!(container.end().success());
     assert!(start.elapsed() >= Duration::from_millis(1500 + 700), "it ended after {:?}", start.elapsed());
+}
+
+#[test]
+fn an_interpreter_that_only_waits_keeps_no_sandbox_alive() {
+    let mut container = Container::start(&Plan { living: true, idle_ms: Some(500), ..plan() });
+    ready(&mut container.accept());
+    talk(container.connect(), |client| async move {
+        let interpreter = "read opening <&3; while read code <&3; do echo $code; echo done 0 >&3; done";
+        let session = SessionRun {
+            name: "main".to_owned(),
+            language: "sh".to_owned(),
+            key: "two".to_owned(),
+            opening: Bytes::from_static(b"begin\n"),
+            input: Bytes::from_static(b"hello\n"),
+        };
+        let argv = ["sh", "-c", interpreter].map(str::to_owned).to_vec();
+        let run = StartRun { argv, session: Some(session), ..StartRun::default() };
+        assert_eq!(client.start(run).await.expect("it starts").1, "hello\n");
+        assert_eq!(client.output_of("pgrep -fc 'read opening'").await.trim(), "2", "it and the shell that asks");
+    });
+    assert!(container.end().success());
 }
 
 #[test]
