@@ -37,10 +37,12 @@ pub(super) async fn over(guest: &Guest, plan: &Plan) {
 /// A connection is use, and a process that works, and whoever pauses a sandbox wants it to be there later. An interpreter that
 /// waits for the next run in its session is none.
 fn is_in_use(guest: &Guest) -> bool {
-    guest.connections() > 0
-        || guest.runs.count() > 0
-        || *guest.paused.borrow()
-        || processes::are_at_work(guest.zygote_pid, &guest.sessions.resting())
+    if guest.connections() > 0 || guest.runs.count() > 0 || *guest.paused.borrow() {
+        return true;
+    }
+    // The number of one that ended may be another process's.
+    let resting: Vec<i32> = guest.sessions.resting().into_iter().filter(|pid| guest.reaper.has(*pid)).collect();
+    processes::are_at_work(guest.zygote_pid, &resting)
 }
 
 fn since_1970() -> i64 {

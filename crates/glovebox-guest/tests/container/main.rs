@@ -326,13 +326,14 @@ fn an_interpreter_that_only_waits_keeps_no_sandbox_alive() {
     let mut container = Container::start(&Plan { living: true, idle_ms: Some(500), ..plan() });
     ready(&mut container.accept());
     talk(container.connect(), |client| async move {
-        let interpreter = "read opening <&3; while read code <&3; do echo $code; echo done 0 >&3; done";
+        let interpreter = "read opening <&3; while read code token <&3; do echo $code; echo done 0 $token >&3; done";
         let session = SessionRun {
             name: "main".to_owned(),
             language: "sh".to_owned(),
             key: "two".to_owned(),
             opening: Bytes::from_static(b"begin\n"),
-            input: Bytes::from_static(b"hello\n"),
+            input: Bytes::from_static(b"hello t1\n"),
+            token: "t1".to_owned(),
         };
         let argv = ["sh", "-c", interpreter].map(str::to_owned).to_vec();
         let run = StartRun { argv, session: Some(session), ..StartRun::default() };
