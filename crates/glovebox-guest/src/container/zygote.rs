@@ -1,6 +1,9 @@
 //! The zygote's own set-up. Whatever it puts on itself, every command inherits.
 
-use std::{io, os::fd::OwnedFd};
+use std::{
+    io,
+    os::fd::{AsRawFd, OwnedFd, RawFd},
+};
 
 use glovebox_proto::container::{Door, FOLDER, LONGEST_REPORT, Plan, Ready, Report};
 use rustix::{
@@ -37,8 +40,8 @@ pub(super) fn start(plan: &Plan, filter: &[libc::sock_filter]) -> io::Result<Zyg
     match sys::fork_with(0)? {
         Forked::Child => {
             drop(guest);
-            let report =
-                set_up(plan, filter).map_or_else(|failed| report_of(failed.step, &failed.error), Report::Ready);
+            let report = set_up(zygote.as_raw_fd(), plan, filter)
+                .map_or_else(|failed| report_of(failed.step, &failed.error), Report::Ready);
             let said = serde_json::to_vec(&report)
                 .map_err(io::Error::from)
                 .and_then(|text| Ok(send(&zygote, &text, SendFlags::NOSIGNAL)?));
@@ -68,8 +71,10 @@ impl Zygote {
     }
 }
 
-fn set_up(plan: &Plan, filter: &[libc::sock_filter]) -> Result<Ready, Failed> {
+fn set_up(socket: RawFd, plan: &Plan, filter: &[libc::sock_filter]) -> Result<Ready, Failed> {
     sys::set_name("glovebox-zygote");
+    // The guest's connections end when it closes them. Their owners here are in frames that this process never returns to.
+    step("close the guest's descriptors", sys::close_all_but(&[socket]))?;
     // Commands die before the guest, which can tell of it then.
     step("let commands die first", std::fs::write("/proc/self/oom_score_adj", SOONER))?;
     // What a container refuses here, commands could not do either: the filter knows no keys.

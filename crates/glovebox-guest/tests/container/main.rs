@@ -305,7 +305,9 @@ fn root_inside_reaches_neither_the_guest_nor_what_is_its_own() {
 #[test]
 fn a_living_guest_outlives_its_connections_and_ends_when_nobody_uses_it() {
     let mut container = Container::start(&Plan { living: true, idle_ms: Some(700), ..plan() });
-    ready(&mut container.accept());
+    let mut first = container.accept();
+    ready(&mut first);
+    assert_eq!(first.read(&mut [0]).expect("the guest hangs up when it has reported"), 0);
     for _ in 0..2 {
         talk(container.connect(), |client| async move {
             let output = client.output_of("echo x >> /tmp/lines; wc -l < /tmp/lines; chmod 4755 /tmp/lines").await;
