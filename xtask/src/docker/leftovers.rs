@@ -88,23 +88,31 @@ pub(crate) fn is_ours(places: &Places, pid: Pid) -> bool {
 
 /// Sends SIGTERM, waits, and sends SIGKILL to who is not gone by then.
 pub(crate) fn end(pid: Pid, patience: Duration) -> Result<()> {
+    if !is_gone_after(pid, Signal::TERM, patience)? {
+        kill(pid)?;
+    }
+    Ok(())
+}
+
+/// Sends SIGKILL and waits until the process is gone.
+pub(crate) fn kill(pid: Pid) -> Result<()> {
+    ensure!(is_gone_after(pid, Signal::KILL, KILLED)?, "process {} does not end", pid.as_raw_nonzero());
+    Ok(())
+}
+
+fn is_gone_after(pid: Pid, signal: Signal, patience: Duration) -> Result<bool> {
     let process = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(process) => process,
-        Err(Errno::SRCH) => return Ok(()),
+        Err(Errno::SRCH) => return Ok(true),
         Err(error) => return Err(error).context("cannot look at the process"),
     };
-    for (signal, patience) in [(Signal::TERM, patience), (Signal::KILL, KILLED)] {
-        if pidfd_send_signal(&process, signal) == Err(Errno::SRCH) {
-            return Ok(());
-        }
-        // A stopped process takes no SIGTERM before it goes on.
-        let _ = pidfd_send_signal(&process, Signal::CONT);
-        let patience = Timespec { tv_sec: i64::try_from(patience.as_secs())?, tv_nsec: 0 };
-        if poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&patience))? > 0 {
-            return Ok(());
-        }
+    if pidfd_send_signal(&process, signal) == Err(Errno::SRCH) {
+        return Ok(true);
     }
-    bail!("process {} does not end", pid.as_raw_nonzero())
+    // A stopped process takes no SIGTERM before it goes on.
+    let _ = pidfd_send_signal(&process, Signal::CONT);
+    let patience = Timespec { tv_sec: i64::try_from(patience.as_secs())?, tv_nsec: 0 };
+    Ok(poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&patience))? > 0)
 }
 
 /// Kills all processes of these places, again until none is left: one that dies may have made another.
@@ -119,7 +127,7 @@ fn kill_all(places: &Places) -> Result<()> {
             bail!("processes do not end: {processes:?}");
         }
         for pid in processes {
-            end(pid, Duration::ZERO)?;
+            kill(pid)?;
         }
     }
 }

@@ -8,7 +8,6 @@ mod registry;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Signal, kill_process};
 
 use self::{
     daemon::{Daemon, Lifetime, Places},
@@ -175,7 +174,7 @@ fn killed_and_started_again(daemon: Daemon) -> Result<()> {
     let container = daemon.docker(&argv)?;
     let pid = daemon.docker(&["inspect", "--format", "{{.State.Pid}}", container.trim()])?;
     let inside = rustix::process::Pid::from_raw(pid.trim().parse()?).context("the container has no process")?;
-    kill_process(places.living().context("the daemon does not run")?, Signal::KILL)?;
+    leftovers::kill(places.living().context("the daemon does not run")?)?;
     ensure!(leftovers::is_ours(&places, inside), "the container should have outlived its daemon");
     // The first is forgotten, as by a test run that was killed as well.
     std::mem::forget(daemon);
