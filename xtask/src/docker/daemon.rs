@@ -93,6 +93,29 @@ impl Places {
     }
 }
 
+/// Docker's client, with settings of its own in place of the caller's.
+pub(crate) struct Client {
+    /// Whom it speaks to.
+    pub(crate) host: String,
+    /// The folder of its settings, passwords of registries among them.
+    pub(crate) config: PathBuf,
+}
+
+impl Client {
+    /// Runs the client and gives what it printed.
+    pub(crate) fn docker(&self, argv: &[&str]) -> Result<String> {
+        let config = self.config.to_string_lossy();
+        let output = command(&["docker", "--host", &self.host, "--config", &config])
+            .args(argv)
+            .env("DOCKER_API_VERSION", API_VERSION)
+            .output()
+            .context("cannot start docker")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "`docker {}`: {}", argv.join(" "), said.trim());
+        Ok(String::from_utf8(output.stdout)?)
+    }
+}
+
 /// A private daemon that answers.
 pub(crate) struct Daemon {
     /// Where it lies.
@@ -132,18 +155,14 @@ impl Daemon {
         bail!("dockerd cannot be started here: {said}")
     }
 
+    /// Who speaks to it.
+    pub(crate) fn client(&self) -> Client {
+        Client { host: self.places.host(), config: self.places.run.join("client") }
+    }
+
     /// Runs the client and gives what it printed.
     pub(crate) fn docker(&self, argv: &[&str]) -> Result<String> {
-        let config = self.places.run.join("client");
-        let (host, config) = (self.places.host(), config.to_string_lossy());
-        let output = command(&["docker", "--host", &host, "--config", &config])
-            .args(argv)
-            .env("DOCKER_API_VERSION", API_VERSION)
-            .output()
-            .context("cannot start docker")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "`docker {}`: {}", argv.join(" "), said.trim());
-        Ok(String::from_utf8(output.stdout)?)
+        self.client().docker(argv)
     }
 
     fn launch(&self, lifetime: Lifetime) -> Result<()> {

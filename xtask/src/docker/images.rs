@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 
-use super::daemon::Daemon;
+use super::daemon::Client;
 use crate::{
     need::Tool,
     suites::command,
@@ -56,18 +56,21 @@ const RECIPES: [Recipe; 4] = [
     },
 ];
 
-/// Puts all images into a daemon that lacks them, as `glovebox-test/NAME`.
-pub(crate) fn load(daemon: &Daemon) -> Result<()> {
-    for recipe in &RECIPES {
+/// All that there are.
+pub(crate) const NAMES: [&str; 4] = ["debian", "busybox", "musl", "distroless"];
+
+/// Puts the images of these names where they are missing, as `glovebox-test/NAME`.
+pub(crate) fn load(client: &Client, names: &[&str]) -> Result<()> {
+    for recipe in RECIPES.iter().filter(|recipe| names.contains(&recipe.name)) {
         let tar = recipe.tar()?;
         let reference = reference(recipe.name);
-        if daemon.docker(&["image", "inspect", &reference]).is_ok() {
+        if client.docker(&["image", "inspect", &reference]).is_ok() {
             continue;
         }
         let mut argv = vec!["import"];
         argv.extend(recipe.changes.iter().flat_map(|change| ["--change", *change]));
         argv.extend([text(&tar)?, &reference]);
-        daemon.docker(&argv)?;
+        client.docker(&argv)?;
     }
     Ok(())
 }

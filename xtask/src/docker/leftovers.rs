@@ -23,8 +23,16 @@ use super::daemon::{Places, is_below};
 use crate::suites::read;
 
 /// Programs of which a process can be ours by its command line.
-const PROGRAMS: [&str; 6] =
-    ["dockerd", "containerd", "containerd-shim-runc-v2", "docker-proxy", "docker-registry", "runsc"];
+const PROGRAMS: [&str; 8] = [
+    "conmon",
+    "containerd",
+    "containerd-shim-runc-v2",
+    "docker-proxy",
+    "docker-registry",
+    "dockerd",
+    "podman",
+    "runsc",
+];
 
 /// How long a process may take to be gone after SIGKILL, and how long all of them together.
 const KILLED: Duration = Duration::from_secs(10);
@@ -161,13 +169,18 @@ fn unescaped(point: &[u8]) -> PathBuf {
 /// Removes the control groups of containers whose daemon did not come to it. Version 1 has a tree for each controller, and where
 /// systemd makes the groups it also removes them.
 fn remove_groups(places: &Places) {
-    let containers = fs::read_dir(places.data.join("containers")).into_iter().flatten().flatten();
-    let ids: Vec<OsString> = containers.map(|entry| entry.file_name()).collect();
+    let names = |folder: &str| -> Vec<String> {
+        let entries = fs::read_dir(places.data.join(folder)).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    };
+    let of_docker = names("containers").into_iter().map(|id| format!("docker/{id}"));
+    let of_podman = names("podman/overlay-containers").into_iter().map(|id| format!("libpod_parent/libpod-{id}"));
+    let groups: Vec<String> = of_docker.chain(of_podman).collect();
     let trees = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
     for tree in trees.chain([PathBuf::from("/sys/fs/cgroup")]) {
-        for id in &ids {
+        for group in &groups {
             // Most of these are not there, and an empty one that stays costs nothing.
-            let _ = fs::remove_dir(tree.join("docker").join(id));
+            let _ = fs::remove_dir(tree.join(group));
         }
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod daemon;
 pub(crate) mod images;
 mod leftovers;
+mod podman;
 mod registry;
 
 use std::time::Instant;
@@ -11,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use self::{
     daemon::{Daemon, Lifetime, Places},
+    podman::Podman,
     registry::{Door, PASSWORD, Registry, USER},
 };
 use crate::{
@@ -53,7 +55,7 @@ pub(crate) fn with_images(lifetime: Lifetime) -> Result<Daemon> {
     let started = Instant::now();
     let daemon = Daemon::start(lifetime)?;
     let ready = started.elapsed();
-    images::load(&daemon)?;
+    images::load(&daemon.client(), &images::NAMES)?;
     eprintln!(
         "docker: ready after {} ms with storage driver {}, the images after {} ms more",
         ready.as_millis(),
@@ -69,10 +71,11 @@ type Case = fn(&Daemon) -> Result<()>;
 /// The suite that tries this module itself: what the tests of the Docker backend rely on.
 pub(crate) fn check() -> Result<Counts> {
     let daemon = with_images(Lifetime::OfThisProcess)?;
-    let cases: [(&str, Case); 5] = [
+    let cases: [(&str, Case); 6] = [
         ("each image runs, and runs as it says", images_run),
         ("a container reaches the host at the address of the bridge", the_bridge_reaches_the_host),
         ("gVisor runs an image", gvisor_runs),
+        ("Podman runs an image for Docker's client", podman_runs),
         ("an open registry gives what was put into it", an_open_registry_gives),
         ("a locked registry gives it to its user only", a_locked_registry_gives_to_its_user),
     ];
@@ -139,6 +142,14 @@ fn the_bridge_reaches_the_host(daemon: &Daemon) -> Result<()> {
 fn gvisor_runs(daemon: &Daemon) -> Result<()> {
     let said = run(daemon, &["--runtime", "runsc", &images::reference("debian"), "dmesg"])?;
     ensure!(said.contains("Starting gVisor"), "the kernel inside says {said}");
+    Ok(())
+}
+
+fn podman_runs(daemon: &Daemon) -> Result<()> {
+    let podman = Podman::start(daemon)?;
+    images::load(&podman.client, &["busybox"])?;
+    let said = podman.client.docker(&["run", "--rm", "--network", "none", &images::reference("busybox")])?;
+    ensure!(said == "entry default\n", "it said {said:?}");
     Ok(())
 }
 
