@@ -67,9 +67,7 @@ pub(crate) struct Places {
 impl Places {
     /// The places of this tree.
     pub(crate) fn of_this_tree() -> Result<Places> {
-        let folder = built("docker", "");
-        fs::create_dir_all(&folder)?;
-        let data = fs::canonicalize(folder)?;
+        let data = fs::canonicalize(built("", "")).context("there is no target folder")?.join("docker");
         let hash = Sha256::digest(data.as_os_str().as_encoded_bytes());
         let name: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
         Ok(Places {
