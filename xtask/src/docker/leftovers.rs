@@ -1,7 +1,7 @@
 //! What a daemon that was killed leaves: processes, mounts, groups, a bridge, folders.
 //!
 //! Nothing of another daemon is touched. A process is of ours when it is one of Docker's programs and its command line names one of our
-//! folders, or when its root file system lies there.
+//! folders, or when it is in the control group of a container whose files lie there.
 
 use std::{
     ffi::OsString,
@@ -77,7 +77,8 @@ pub(crate) fn nothing_is_left(places: &Places) -> Result<()> {
 pub(crate) fn is_ours(places: &Places, pid: Pid) -> bool {
     let proc = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
     let command_line = fs::read(proc.join("cmdline")).unwrap_or_default();
-    let program = fs::read_link(proc.join("exe")).unwrap_or_default();
+    // A process that has ended and that nobody asked about yet has no program any more.
+    let Ok(program) = fs::read_link(proc.join("exe")) else { return false };
     let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let name = name.trim_end_matches(" (deleted)");
     let of_ours = |word: &[u8]| {
@@ -88,10 +89,16 @@ pub(crate) fn is_ours(places: &Places, pid: Pid) -> bool {
     if PROGRAMS.contains(&name) && command_line.split(|byte| *byte == 0).any(of_ours) {
         return true;
     }
-    // A process of a container: the file system at its `/` is an overlay whose folders are ours, or a folder of ours.
-    let mounts = fs::read_to_string(proc.join("mountinfo")).unwrap_or_default();
-    let data = places.data.to_string_lossy();
-    mounts.lines().any(|line| line.split(' ').nth(4) == Some("/") && line.contains(&format!("{data}/")))
+    // A process of a container is in the container's group, whatever file system it has as its root.
+    let groups = fs::read_to_string(proc.join("cgroup")).unwrap_or_default();
+    containers_of(places).any(|id| groups.contains(&id))
+}
+
+/// The ids of all containers, of Docker's and of Podman's: 64 digits that nobody else has.
+fn containers_of(places: &Places) -> impl Iterator<Item = String> {
+    let folders = [places.data.join("containers"), places.data.join("podman/overlay-containers")];
+    let entries = folders.into_iter().flat_map(|folder| fs::read_dir(folder).into_iter().flatten().flatten());
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).filter(|name| name.len() == 64)
 }
 
 /// Sends SIGTERM, waits, and sends SIGKILL to who is not gone by then.
@@ -169,13 +176,8 @@ fn unescaped(point: &[u8]) -> PathBuf {
 /// Removes the control groups of containers whose daemon did not come to it. Version 1 has a tree for each controller, and where
 /// systemd makes the groups it also removes them.
 fn remove_groups(places: &Places) {
-    let names = |folder: &str| -> Vec<String> {
-        let entries = fs::read_dir(places.data.join(folder)).into_iter().flatten().flatten();
-        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
-    };
-    let of_docker = names("containers").into_iter().map(|id| format!("docker/{id}"));
-    let of_podman = names("podman/overlay-containers").into_iter().map(|id| format!("libpod_parent/libpod-{id}"));
-    let groups: Vec<String> = of_docker.chain(of_podman).collect();
+    let of_container = |id: String| [format!("docker/{id}"), format!("libpod_parent/libpod-{id}")];
+    let groups: Vec<String> = containers_of(places).flat_map(of_container).collect();
     let trees = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
     for tree in trees.chain([PathBuf::from("/sys/fs/cgroup")]) {
         for group in &groups {
