@@ -2,6 +2,7 @@
 
 mod bench;
 mod distribution;
+mod docker;
 mod docs;
 mod examples;
 mod mcp_clients;
@@ -28,6 +29,8 @@ cargo xtask VERB
   tidy                      the house rules over the whole tree
   dist [--try]              the static program, packed: archive, Debian package, install script, checksums
                             (--try also installs and uses them on three bare systems; root)
+  docker start|stop|status  a private Docker daemon with the images of the tests; start prints its DOCKER_HOST (root)
+  docker check              tries that daemon, its images and its registries, as test does (root)
   docs [--check]            writes docs/reference and the README's picture, or says which file is stale
 ";
 
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         "vm" => vm::vm(rest),
         "tidy" => no_flags(rest).and_then(|()| tidy::tidy()),
         "dist" => distribution::dist(rest),
+        "docker" => docker::docker(rest),
         "docs" => docs::docs(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

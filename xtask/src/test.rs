@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 
 use crate::{
-    distribution, docs, examples, mcp_clients, need,
+    distribution, docker, docs, examples, mcp_clients, need,
     suites::{Counts, Suites, read, run, run_and_read},
     tidy,
     tree::{built, source_files},
@@ -66,6 +66,7 @@ pub(crate) fn test() -> Result<()> {
     suites.run("… with groups of their own", || conformance(&["--as-user", "sub-ids", "--delegate"]));
     suites.run("… without namespaces", || conformance(&["--without-namespaces"]));
     suites.run("… as a user there", || conformance(&["--without-namespaces", "--as-user", "one-id"]));
+    suites.run("Docker for tests", docker::check);
     suites.run("the README's first command", first_command);
     suites.run("examples", examples::examples);
     for example in ["embed", "coding_loop", "notebook"] {
