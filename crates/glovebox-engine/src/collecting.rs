@@ -111,3 +111,11 @@ fn workspace_gone() -> Warning {
         hint: Some("the sandbox still has it; glovebox cp brings files out".into()),
     }
 }
+
+/// A sandbox that went away, or was stopped meanwhile, needs no end, and tells nothing.
+pub(crate) fn unless_lost<T>(ended: Result<T>) -> Result<Option<T>> {
+    match ended {
+        Err(error) if [ErrorCode::SandboxLost, ErrorCode::WrongState].contains(&error.code) => Ok(None),
+        other => other.map(Some),
+    }
+}

@@ -38,7 +38,7 @@ use crate::{
     begin::{self, Begun, Known},
     caller::{Caller, Orders},
     channel::Channel,
-    collecting::Collected,
+    collecting::{Collected, unless_lost},
     compile::{Before, Compiling, Fetched},
     contents,
     engine::{Engine, Guard},
@@ -484,14 +484,6 @@ impl Driver {
 /// What the group of a run is known by: in a session it is the session's. Nothing where that is not known.
 fn counted_as(session: Option<&Current>, run: RunId) -> Option<RunId> {
     session.map_or(Some(run), Current::key)
-}
-
-/// A sandbox that went away, or was stopped meanwhile, needs no end, and tells nothing.
-fn unless_lost<T>(ended: Result<T>) -> Result<Option<T>> {
-    match ended {
-        Err(error) if [ErrorCode::SandboxLost, ErrorCode::WrongState].contains(&error.code) => Ok(None),
-        other => other.map(Some),
-    }
 }
 
 /// A run that is over, before it is recorded.

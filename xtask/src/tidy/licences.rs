@@ -47,7 +47,14 @@ impl Rules {
         let crates = list("bans", "deny")?;
         Ok(Rules {
             licences: texts(list("licenses", "allow")?).into_iter().map(licence).collect::<Result<_>>()?,
-            banned: texts(crates.iter().filter_map(|entry| entry.get("crate").cloned()).collect()),
+            // What others may bring is told apart by cargo-deny, which knows who asks for what.
+            banned: texts(
+                crates
+                    .iter()
+                    .filter(|entry| entry.get("wrappers").is_none())
+                    .filter_map(|entry| entry.get("crate").cloned())
+                    .collect(),
+            ),
             targets: texts(list("graph", "targets")?),
         })
     }

@@ -7,7 +7,7 @@ use crate::tree::SourceFile;
 
 /// What each crate may know of the others. Lower crates come first; a line only names lines above it, so dependencies
 /// point down. Only the command line names a concrete backend.
-const MAY_KNOW: [(&str, &[&str]); 13] = [
+const MAY_KNOW: [(&str, &[&str]); 14] = [
     ("glovebox-probe", &[]),
     ("glovebox-core", &[]),
     ("glovebox-archive", &[]),
@@ -17,6 +17,7 @@ const MAY_KNOW: [(&str, &[&str]); 13] = [
     // It has the guest built, and links nothing of it.
     ("glovebox-embedded-guest", &[]),
     ("glovebox-native", &["glovebox-core", "glovebox-proto", "glovebox-guest"]),
+    ("glovebox-docker", &["glovebox-core", "glovebox-embedded-guest", "glovebox-proto"]),
     ("glovebox-ledger", &["glovebox-core"]),
     (
         "glovebox-engine",
@@ -29,6 +30,7 @@ const MAY_KNOW: [(&str, &[&str]); 13] = [
         &[
             "glovebox-changes",
             "glovebox-core",
+            "glovebox-docker",
             "glovebox-engine",
             "glovebox-ledger",
             "glovebox-mcp",
