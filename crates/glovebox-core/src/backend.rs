@@ -54,6 +54,13 @@ pub struct Features {
     pub living: bool,
     /// A living sandbox can be frozen and go on later.
     pub pause: bool,
+    /// Its guest answers while it is frozen: its runs can be listed, followed and ended.
+    pub guest_outlives_pause: bool,
+    /// All that can be written lies in one file system, whose size is the disk limit and which is no memory of the programs.
+    pub one_store: bool,
+    /// The root is Glovebox's own: its mounts show no path of the host and run no program with the rights of its owner, and only
+    /// what was asked for is in it.
+    pub own_root: bool,
 }
 
 /// What was made, as checked after it was made.

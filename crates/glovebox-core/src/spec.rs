@@ -213,6 +213,25 @@ impl Default for User {
 }
 
 impl User {
+    /// The accounts that there are inside, as `/etc/passwd` says it.
+    pub fn passwd(self) -> String {
+        let User { uid, gid } = self;
+        let user = match uid {
+            0 | 65534 => String::new(),
+            _ => format!("user:x:{uid}:{gid}:user:/home/user:/bin/sh\n"),
+        };
+        format!("root:x:0:0:root:/root:/bin/sh\n{user}nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n")
+    }
+
+    /// The groups that there are inside, as `/etc/group` says it.
+    pub fn group(self) -> String {
+        let user = match self.gid {
+            0 | 65534 => String::new(),
+            gid => format!("user:x:{gid}:\n"),
+        };
+        format!("root:x:0:\ntty:x:5:\n{user}nogroup:x:65534:\n")
+    }
+
     /// Parses `user`, `root`, `nobody`, `UID` or `UID:GID`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let forms = || "expected user, root, nobody, UID or UID:GID with ids from 0 to 65534".to_owned();

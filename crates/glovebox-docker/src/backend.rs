@@ -206,7 +206,6 @@ impl Backend for DockerBackend {
         Ok(Features {
             namespaces: true,
             cgroup_limits: true,
-            disk_limit: true,
             separate_guest: true,
             living: true,
             pause: true,
@@ -227,6 +226,11 @@ impl Backend for DockerBackend {
     async fn connect(&self, id: SandboxId) -> Result<GuestStream> {
         let held = self.held(id)?;
         if held.spec.living.is_some() {
+            // The guest is frozen with all else, and would not answer.
+            if self.look_at_state(id).await? == SandboxState::Paused {
+                let message = format!("the sandbox {id} is paused");
+                return Err(Error::new(ErrorCode::WrongState, message).hint(format!("glovebox resume {id}")));
+            }
             let stream = held.meeting.connect().await.map_err(|error| gone(id).because(error))?;
             return Ok(Box::new(stream));
         }

@@ -2,7 +2,8 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    path::Path,
+    fs, io,
+    path::{Path, PathBuf},
 };
 
 use bollard::models::{
@@ -10,8 +11,8 @@ use bollard::models::{
     MountVolumeOptions, ResourcesUlimits,
 };
 use glovebox_core::{
-    Access, Enforcement, HOME_DIR, LimitKind, LimitsInForce, Network, SandboxId, SandboxSpec, WORKING_DIR,
-    WORKSPACE_DIR, WorkspaceMode,
+    Access, Enforcement, Error, ErrorCode, HOME_DIR, LimitKind, LimitsInForce, Network, Result, SandboxId, SandboxSpec,
+    WORKING_DIR, WORKSPACE_DIR, WorkspaceMode,
 };
 use glovebox_proto::container::{CHANNEL, Door, GUEST, PLAN, Plan};
 
@@ -26,6 +27,26 @@ const OWN_MEMORY: u64 = 16 << 20;
 /// No `/dev/shm` and no `/tmp` is larger than this, nor than the disk limit.
 const LARGEST_TMP: u64 = 1 << 30;
 
+/// What tells of the host or could change it, and is covered: what Docker covers by itself, and all of `/sys`.
+const MASKED: [&str; 13] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sysrq-trigger",
+    "/sys/firmware",
+    "/sys",
+];
+
+/// The loopback of a network without anything else has both kinds of addresses.
+const SYSCTLS: [(&str, &str); 1] = [("net.ipv6.conf.all.disable_ipv6", "0")];
+
 /// The name of the machine inside.
 const HOST_NAME: &str = "glovebox";
 
@@ -34,6 +55,15 @@ const HOST_NAME: &str = "glovebox";
 pub(crate) struct Machine {
     pub(crate) memory: u64,
     pub(crate) cpus: f64,
+}
+
+/// Files of ours that every container has.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnFiles {
+    /// The guest's program.
+    pub(crate) guest: PathBuf,
+    /// Who there is inside, as in every sandbox; each with its place there.
+    pub(crate) accounts: Vec<(PathBuf, &'static str)>,
 }
 
 /// The limits that the machine can give.
@@ -73,6 +103,33 @@ pub(crate) fn limits_in_force(spec: &SandboxSpec, machine: Machine) -> LimitsInF
     }
 }
 
+/// Turns the paths of the host in a description into real ones, or says which cannot be used.
+pub(crate) fn with_real_paths(spec: &SandboxSpec) -> Result<SandboxSpec> {
+    let mut spec = spec.clone();
+    if let Some(workspace) = &mut spec.workspace {
+        workspace.source = real(&workspace.source)?;
+        if !workspace.source.is_dir() {
+            let message = format!("the workspace {} is not a directory", workspace.source.display());
+            return Err(Error::new(ErrorCode::NotADirectory, message));
+        }
+    }
+    for mount in &mut spec.mounts {
+        mount.source = real(&mount.source)?;
+    }
+    Ok(spec)
+}
+
+fn real(path: &Path) -> Result<PathBuf> {
+    fs::canonicalize(path).map_err(|error| {
+        let code = match error.kind() {
+            io::ErrorKind::NotFound => ErrorCode::FileNotFound,
+            io::ErrorKind::NotADirectory => ErrorCode::NotADirectory,
+            _ => ErrorCode::FileUnreadable,
+        };
+        Error::new(code, format!("{} cannot be used", path.display())).because(error)
+    })
+}
+
 /// What the guest is to set up.
 pub(crate) fn plan(spec: &SandboxSpec, limits: &LimitsInForce) -> Plan {
     let written = spec.mounts.iter().filter(|mount| mount.access == Access::ReadWrite);
@@ -103,7 +160,7 @@ pub(crate) fn container(
     spec: &SandboxSpec,
     image: &str,
     limits: &LimitsInForce,
-    (guest, channel): (&Path, &Path),
+    (own, channel): (&OwnFiles, &Path),
 ) -> ContainerCreateBody {
     let plan = serde_json::to_string(&plan(spec, limits)).expect("a plan is plain values");
     let tmpfs = |size: u64, mode: &str| {
@@ -112,7 +169,8 @@ pub(crate) fn container(
     };
     let small = limits.disk_bytes.min(LARGEST_TMP);
     let mut tmpfses = HashMap::from([("/tmp".to_owned(), tmpfs(small, "1777"))]);
-    let mut mounts = vec![bind(guest, GUEST, true), bind(channel, CHANNEL, false)];
+    let mut mounts = vec![bind(&own.guest, GUEST, true), bind(channel, CHANNEL, false)];
+    mounts.extend(own.accounts.iter().map(|(source, target)| bind(source, target, true)));
     if spec.living.is_some() {
         mounts.extend(volumes(id).map(|(name, target)| volume(name, target, owner::labels(id, spec))));
     } else {
@@ -141,6 +199,9 @@ pub(crate) fn container(
         cap_drop: Some(vec!["ALL".to_owned()]),
         cap_add: Some(CAPABILITIES.map(str::to_owned).to_vec()),
         security_opt: Some(vec!["no-new-privileges:true".to_owned()]),
+        masked_paths: Some(MASKED.map(str::to_owned).to_vec()),
+        sysctls: (spec.network == Network::None)
+            .then(|| SYSCTLS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
         ipc_mode: Some("private".to_owned()),
         log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),

@@ -20,6 +20,8 @@ const OWNER: &str = "glovebox.owner";
 const LIVING: &str = "glovebox.living";
 /// When it ends at the latest, seconds since 1970.
 const EXPIRES: &str = "glovebox.expires";
+/// The folder of the host that knows of a living one.
+pub(crate) const STORE: &str = "glovebox.store";
 /// Its project.
 const PROJECT: &str = "glovebox.project";
 
@@ -33,6 +35,7 @@ pub(crate) fn labels(id: SandboxId, spec: &SandboxSpec) -> HashMap<String, Strin
     match &spec.living {
         Some(living) => {
             labels.insert(LIVING.to_owned(), "true".to_owned());
+            labels.insert(STORE.to_owned(), living.store.to_string_lossy().into_owned());
             if let Some(at) = Lifetime::expires_at(&living.lifetime, living.created_at) {
                 labels.insert(EXPIRES.to_owned(), at.as_second().to_string());
             }

@@ -220,8 +220,10 @@ impl Engine {
     /// Lets the processes of a paused sandbox go on.
     pub async fn resume(&self, text: &str) -> Result<SandboxId> {
         let (record, _hold) = self.take_started(text).await?;
+        // The guest may be frozen too, so it is spoken to afterwards.
+        let (_guard, _) = self.hold_on(&record).await?;
+        self.backend().resume(record.sandbox).await?;
         let sandbox = self.open_record(record).await?;
-        self.backend().resume(sandbox.id()).await?;
         sandbox.tell_paused(path::RESUME).await?;
         Ok(sandbox.id())
     }

@@ -5,6 +5,8 @@
 
 use std::fs;
 
+use glovebox_core::User;
+
 /// Folders that are mounted whole, or copied as the links that they are on hosts with a merged /usr.
 const TOP: [&str; 8] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt"];
 
@@ -92,19 +94,12 @@ fn names_in(folder: &str) -> Vec<String> {
 
 /// Files of /etc that are the sandbox's own.
 pub(crate) fn own_files(uid: u32, gid: u32, host_network: bool) -> Vec<(&'static str, String)> {
-    let user = match uid {
-        0 | 65534 => String::new(),
-        _ => format!("user:x:{uid}:{gid}:user:/home/user:/bin/sh\n"),
-    };
-    let group = match gid {
-        0 | 65534 => String::new(),
-        _ => format!("user:x:{gid}:\n"),
-    };
+    let user = User { uid, gid };
     let resolver =
         if host_network { fs::read_to_string("/etc/resolv.conf").unwrap_or_default() } else { String::new() };
     vec![
-        ("passwd", format!("root:x:0:0:root:/root:/bin/sh\n{user}nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n")),
-        ("group", format!("root:x:0:\ntty:x:5:\n{group}nogroup:x:65534:\n")),
+        ("passwd", user.passwd()),
+        ("group", user.group()),
         ("hostname", format!("{}\n", crate::HOST_NAME)),
         ("hosts", format!("127.0.0.1 localhost {0}\n::1 localhost {0}\n", crate::HOST_NAME)),
         ("resolv.conf", resolver),

@@ -29,6 +29,11 @@ pub const PLAN: &str = "GLOVEBOX_PLAN";
 /// No report is longer.
 pub const LONGEST_REPORT: usize = 64 * 1024;
 
+/// The code with which the guest of a living sandbox ends that nobody used for as long as its idle timeout.
+pub const ENDED_IDLE: u8 = 10;
+/// The code with which the guest of a living sandbox ends that reached its maximum age.
+pub const ENDED_OLD: u8 = 11;
+
 /// What the guest is to set up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {

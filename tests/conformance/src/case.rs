@@ -66,6 +66,10 @@ impl Need {
             Need::Feature(name, _) => Some(format!("the backend does not declare {name}")),
             Need::Without(_, has) if !has(features) => None,
             Need::Without(name, _) => Some(format!("the backend has {name}")),
+            // What the host has is of use where its own programs are the image.
+            Need::Program(_) | Need::File(_) | Need::Rust if !features.host_image => {
+                Some("the backend does not declare host_image".to_owned())
+            }
             Need::Program(name) if is_on_host(name) => None,
             Need::Program(name) => Some(format!("the host has no {name}")),
             Need::File(path) if Path::new(path).exists() => None,

@@ -60,6 +60,15 @@ fn ask(socket: &Path, path: &str) -> std::io::Result<String> {
     Ok(answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
 }
 
+/// The processes of guests in containers.
+fn guests() -> Vec<i32> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let text = |pid: i32, name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    pids.filter(|pid| text(*pid, "comm").starts_with("glovebox-guest") && text(*pid, "cgroup").contains("/docker/"))
+        .collect()
+}
+
 /// The ids of sandboxes that stand in a text.
 fn ids(text: &str) -> BTreeSet<String> {
     let found = text.match_indices("sb_").filter_map(|(at, _)| text.get(at..at + 29));
@@ -77,6 +86,7 @@ impl Subject for DockerSubject {
         things.extend(ids(&self.listed("/volumes?")).into_iter().map(|id| format!("volume of {id}")));
         let folders = fs::read_dir(NativeBackend::runtime_folder().join("docker")).into_iter().flatten().flatten();
         things.extend(folders.map(|folder| format!("folder {}", folder.path().display())));
+        things.extend(guests().into_iter().map(|pid| format!("process {pid}")));
         let descriptors = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
         // Connections to Docker are kept for the next question, and their number is what was asked at one time.
         let sockets = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();

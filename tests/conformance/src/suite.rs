@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::{
     Case, Leftovers, Subject, World,
-    cases::OF_NAMESPACES,
+    cases::{OF_BACKENDS, OF_NAMESPACES},
     leftovers::{strangers_in_data_dir, wait_until_clean},
 };
 
@@ -100,6 +100,10 @@ async fn run_case(
     }
     if !features.namespaces && OF_NAMESPACES.contains(&case.function) {
         return Ok(Verdict::Skipped("the backend does not declare namespaces".to_owned()));
+    }
+    let about = OF_BACKENDS.iter().filter(|(_, has, _)| !has(features));
+    if let Some((name, ..)) = about.into_iter().find(|(.., cases)| cases.contains(&case.function)) {
+        return Ok(Verdict::Skipped(format!("the backend does not declare {name}")));
     }
     let scratch = tempfile::Builder::new().prefix("conformance-").tempdir().context("no scratch folder")?;
     let world = World::new(Rc::clone(subject), features.clone(), options.probe.clone(), scratch.path().canonicalize()?);

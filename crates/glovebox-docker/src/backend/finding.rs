@@ -11,7 +11,10 @@ use bollard::{
     models::{ContainerSummary, ContainerSummaryStateEnum as State},
     query_parameters::{ListContainersOptionsBuilder, RemoveVolumeOptionsBuilder},
 };
-use glovebox_core::{Created, Error, ErrorCode, Found, Isolation, Result, SandboxId, SandboxSpec, SandboxState};
+use glovebox_core::{
+    Created, EndReason, Error, ErrorCode, Found, Isolation, Result, SandboxId, SandboxSpec, SandboxState,
+};
+use glovebox_proto::container::{ENDED_IDLE, ENDED_OLD};
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
@@ -45,6 +48,9 @@ impl DockerBackend {
     /// In which state a living sandbox is.
     pub(super) async fn look_at_state(&self, id: SandboxId) -> Result<SandboxState> {
         let found = self.container_of(id).await?;
+        if let Some(found) = found.as_ref().filter(|found| matches!(found.state, Some(State::EXITED | State::DEAD))) {
+            self.bury(found).await?;
+        }
         Ok(match found.and_then(|found| found.state) {
             Some(State::CREATED) => SandboxState::Creating,
             Some(State::RUNNING | State::RESTARTING) => SandboxState::Ready,
@@ -52,6 +58,28 @@ impl DockerBackend {
             Some(State::REMOVING) => SandboxState::Stopping,
             _ => SandboxState::Stopped,
         })
+    }
+
+    /// Notes why a living sandbox ended, if it did so by itself, and removes what is left of its container.
+    async fn bury(&self, found: &ContainerSummary) -> Result<()> {
+        let Some(container) = &found.id else { return Ok(()) };
+        let asked = self.client.docker.inspect_container(container, None);
+        let seen = self.client.ask_if_there("look at a container", SLOW, asked).await?;
+        let code = seen.and_then(|seen| seen.state).and_then(|state| state.exit_code);
+        let reason = match code.and_then(|code| u8::try_from(code).ok()) {
+            Some(ENDED_IDLE) => Some(EndReason::IdleTimeout),
+            Some(ENDED_OLD) => Some(EndReason::MaxAge),
+            _ => None,
+        };
+        let store = found.labels.as_ref().and_then(|labels| labels.get(owner::STORE));
+        if let (Some(reason), Some(folder)) = (reason, store.and_then(|store| Path::new(store).parent())) {
+            let note = serde_json::json!({ "reason": reason, "at_ms": Timestamp::now().as_millisecond() });
+            match fs::write(folder.join("ended.json"), note.to_string()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(host_io(error)),
+                _ => {}
+            }
+        }
+        self.remove(container).await
     }
 
     /// Takes hold of a living sandbox.
@@ -122,8 +150,8 @@ impl DockerBackend {
         for container in self.containers(None).await? {
             let Some(id) = owner::sandbox(&container) else { continue };
             match (owner::judge(&container, now), &container.id) {
-                (Verdict::Left, Some(found)) => {
-                    self.remove(found).await?;
+                (Verdict::Left, Some(_)) => {
+                    self.bury(&container).await?;
                     removed.push(format!("the container of the sandbox {id}"));
                 }
                 _ => needed.push(id.to_string()),

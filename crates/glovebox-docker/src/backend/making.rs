@@ -1,10 +1,17 @@
 //! Making a container, and meeting its guest.
 
-use std::{fs, io, os::unix::fs::PermissionsExt, path::PathBuf, sync::Mutex};
+use std::{
+    fs, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
 
 use bollard::{errors::Error as DockerError, query_parameters::CreateContainerOptionsBuilder};
 use futures_util::StreamExt;
-use glovebox_core::{Created, Error, ErrorCode, Image, ImageReference, LimitsInForce, Result, SandboxId, SandboxSpec};
+use glovebox_core::{
+    Created, Error, ErrorCode, Image, ImageReference, LimitsInForce, Result, SandboxId, SandboxSpec, User,
+};
 use glovebox_proto::{
     VERSION,
     container::{Ready, Report},
@@ -15,7 +22,7 @@ use super::{ARRIVAL, DockerBackend, Held, Met, gone, host_io};
 use crate::{
     client::{QUICK, SLOW},
     counted::Groups,
-    describe::{self, Machine},
+    describe::{self, Machine, OwnFiles},
     images::FoundImage,
     layers,
     meeting::{self, Meeting},
@@ -25,6 +32,7 @@ use crate::{
 impl DockerBackend {
     /// Makes the container of a sandbox and starts it.
     pub(super) async fn make(&self, id: SandboxId, spec: &SandboxSpec) -> Result<()> {
+        let spec = &describe::with_real_paths(spec)?;
         let image = self.image_of(spec).await?;
         let limits = describe::limits_in_force(spec, self.machine().await?);
         let meeting = Meeting::of(&self.settings.runtime_folder, id);
@@ -63,14 +71,14 @@ impl DockerBackend {
         (image, limits): (&FoundImage, &LimitsInForce),
         meeting: &Meeting,
     ) -> Result<String> {
-        let guest = self.guest_program().map_err(host_io)?;
+        let own = self.own_files(spec.user).map_err(host_io)?;
         let name = owner::name(id, spec);
         if let Some(living) = &spec.living {
             self.note_volumes(&living.store, id)?;
             // What is left of it since it ended by itself.
             self.remove(&name).await?;
         }
-        let body = describe::container(id, spec, &image.id, limits, (&guest, meeting.folder()));
+        let body = describe::container(id, spec, &image.id, limits, (&own, meeting.folder()));
         let options = CreateContainerOptionsBuilder::new().name(&name).build();
         let asked = self.client.docker.create_container(Some(options), body);
         let made = self.client.ask("make a container", SLOW, asked).await.map_err(|error| explained(error, spec))?;
@@ -108,20 +116,17 @@ impl DockerBackend {
         self.machine.get_or_try_init(look).await.copied()
     }
 
-    /// The guest's program as a file, which is written once.
-    fn guest_program(&self) -> io::Result<PathBuf> {
+    /// The files that every container has, which are written once.
+    fn own_files(&self, user: User) -> io::Result<OwnFiles> {
         let folder = self.settings.data_folder.join("guest");
-        let path = folder.join(glovebox_embedded_guest::HASH);
-        let is_whole = |found: fs::Metadata| found.len() == glovebox_embedded_guest::PROGRAM.len() as u64;
-        if fs::metadata(&path).is_ok_and(is_whole) {
-            return Ok(path);
-        }
         fs::create_dir_all(&folder)?;
-        let unfinished = folder.join(format!("{}.{}", glovebox_embedded_guest::HASH, std::process::id()));
-        fs::write(&unfinished, glovebox_embedded_guest::PROGRAM)?;
-        fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o555))?;
-        fs::rename(&unfinished, &path)?;
-        Ok(path)
+        let guest = written_once(&folder.join(glovebox_embedded_guest::HASH), glovebox_embedded_guest::PROGRAM, 0o555)?;
+        let mut accounts = Vec::new();
+        for (name, text, target) in [("passwd", user.passwd(), "/etc/passwd"), ("group", user.group(), "/etc/group")] {
+            let file = folder.join(format!("{name}-{}-{}", user.uid, user.gid));
+            accounts.push((written_once(&file, text.as_bytes(), 0o444)?, target));
+        }
+        Ok(OwnFiles { guest, accounts })
     }
 
     /// Waits until the guest has come and said that it is ready.
@@ -150,6 +155,18 @@ impl DockerBackend {
             }
         }
     }
+}
+
+/// Writes a file, unless it is there.
+fn written_once(path: &Path, bytes: &[u8], mode: u32) -> io::Result<PathBuf> {
+    if fs::metadata(path).is_ok_and(|found| found.len() == bytes.len() as u64) {
+        return Ok(path.to_owned());
+    }
+    let unfinished = path.with_extension(std::process::id().to_string());
+    fs::write(&unfinished, bytes)?;
+    fs::set_permissions(&unfinished, fs::Permissions::from_mode(mode))?;
+    fs::rename(&unfinished, path)?;
+    Ok(path.to_owned())
 }
 
 /// What is known of a sandbox whose guest is ready.

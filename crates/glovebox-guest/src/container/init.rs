@@ -27,7 +27,7 @@ pub(super) fn init() -> ExitCode {
     }
     match live() {
         // Nothing of the container is left when its first process ends.
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => ExitCode::from(code),
         Err(Refusal { step, error }) => fail(&io::Error::other(format!("{step}: {error}"))),
     }
 }
@@ -51,7 +51,7 @@ impl Refusal {
     }
 }
 
-fn live() -> Result<(), Refusal> {
+fn live() -> Result<u8, Refusal> {
     let (plan, environment) = match read_orders() {
         Ok(orders) => orders,
         Err(failed) => {
@@ -115,14 +115,14 @@ fn set_up(plan: &Plan) -> Result<(Server, zygote::Zygote, Ready), Refusal> {
     }
 }
 
-/// Serves until the host lets the sandbox end, its time has come, or it is asked to stop.
-async fn serve(plan: &Plan, door: Door, (zygote, ground): (zygote::Zygote, Ground), report: &Report) -> io::Result<()> {
+/// Serves until the host lets the sandbox end, its time has come, or it is asked to stop. Says with which code it ends.
+async fn serve(plan: &Plan, door: Door, (zygote, ground): (zygote::Zygote, Ground), report: &Report) -> io::Result<u8> {
     let guest = Guest::new(zygote.socket, zygote.pid, plan.living, ground)?;
     let mut stopped = signal(SignalKind::terminate())?;
     tokio::select! {
-        served = door.serve(guest.clone(), report) => served,
-        () = life::over(&guest, plan) => Ok(()),
-        _ = stopped.recv() => Ok(()),
+        served = door.serve(guest.clone(), report) => served.map(|()| 0),
+        code = life::over(&guest, plan) => Ok(code),
+        _ = stopped.recv() => Ok(0),
     }
 }
 

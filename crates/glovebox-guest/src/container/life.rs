@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use glovebox_proto::container::Plan;
+use glovebox_proto::container::{ENDED_IDLE, ENDED_OLD, Plan};
 
 use crate::{processes, server::Guest};
 
 /// A sandbox is looked at again after so long: clocks are set, and what runs beside no connection may end.
 const LONGEST_REST: Duration = Duration::from_secs(10);
 
-/// Waits until the sandbox's time has come.
-pub(super) async fn over(guest: &Guest, plan: &Plan) {
+/// Waits until the sandbox's time has come, and says with which code it ends then.
+pub(super) async fn over(guest: &Guest, plan: &Plan) -> u8 {
     let idle = plan.idle_ms.map(Duration::from_millis);
     let mut used = Instant::now();
     let mut was_in_use = false;
@@ -28,7 +28,7 @@ pub(super) async fn over(guest: &Guest, plan: &Plan) {
             plan.expires_ms.map(|end| Duration::from_millis(end.saturating_sub(since_1970()).max(0) as u64));
         let wait = [until_idle, until_end].into_iter().flatten().min().unwrap_or(LONGEST_REST);
         if wait.is_zero() {
-            return;
+            return if until_end.is_some_and(|left| left.is_zero()) { ENDED_OLD } else { ENDED_IDLE };
         }
         tokio::time::sleep(wait.min(LONGEST_REST)).await;
     }

@@ -36,6 +36,9 @@ impl NativeBackend {
             run_groups: namespaces && self.cgroups()?.has_leaves(standing),
             living: namespaces,
             pause: namespaces && self.cgroups()?.can_freeze(),
+            guest_outlives_pause: true,
+            one_store: true,
+            own_root: true,
         })
     }
 

@@ -29,6 +29,7 @@ mod limits_time;
 mod living;
 mod mounts;
 mod network;
+mod of_backends;
 mod of_namespaces;
 mod ordinary;
 mod outcomes;
@@ -50,6 +51,7 @@ mod usage;
 mod workspace;
 
 pub(crate) use compatibility::rust_toolchain;
+pub(crate) use of_backends::OF_BACKENDS;
 pub(crate) use of_namespaces::OF_NAMESPACES;
 
 use crate::Case;

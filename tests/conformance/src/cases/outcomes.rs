@@ -111,7 +111,8 @@ async fn the_result_names_its_run_its_backend_and_its_command(w: World) {
     let run = w.sandbox().env("GIVEN", "value").cwd("/tmp").sh("pwd; echo $GIVEN").await.expect_exit(0);
     assert_eq!(run.command.argv, ["/bin/sh", "-c", "pwd; echo $GIVEN"]);
     assert_eq!((run.command.cwd.as_str(), run.command.env["GIVEN"].as_str()), ("/tmp", "value"));
-    assert_eq!(run.image, "host");
+    assert_eq!(run.image == "host", w.features().host_image, "{}", run.image);
+    assert_eq!(run.image_digest.is_some(), !w.features().host_image, "{:?}", run.image_digest);
     assert!(run.run.to_string().starts_with("run_") && run.sandbox.to_string().starts_with("sb_"));
     assert!(run.duration_ms > 0.0);
     run.expect_out("/tmp\nvalue\n");
