@@ -157,7 +157,7 @@ impl Files {
 
     /// Reads a file, or a part of it. A file that grows meanwhile ends where it ended when it was opened.
     pub async fn read(&self, path: &FilePath, range: Range) -> Result<FileStream> {
-        let request = ReadFile { path: bytes_of(path), offset: range.offset, length: range.length };
+        let request = ReadFile { path: bytes_of(path), offset: range.offset, length: range.length, refuse_links: false };
         let mut frames = self.ask(path::READ, &request).await?;
         let entry = frames.first(FrameKind::Entry, "read").await.and_then(|frame| read(&frame));
         let entry = streams::entry(path.clone(), self.channel.judge(entry)?);

@@ -36,6 +36,7 @@ impl NativeBackend {
             run_groups: namespaces && self.cgroups()?.has_leaves(standing),
             living: namespaces,
             pause: namespaces && self.cgroups()?.can_freeze(),
+            files_through_guest: false,
         })
     }
 
