@@ -52,6 +52,7 @@ mod sessions;
 mod shelf;
 mod source;
 mod storage;
+mod through_guest;
 mod toolchain;
 mod volumes;
 

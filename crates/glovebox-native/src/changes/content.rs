@@ -1,10 +1,6 @@
 //! What a file was or is, with its content where that is wanted.
 
-use std::{
-    fs::File,
-    io::Read,
-    time::Instant,
-};
+use std::{fs::File, io::Read, time::Instant};
 
 use glovebox_core::{ContentKeeper, FileKind, FileStamp, FileState, KeptContent, NotKept, look_bound};
 use rustix::fs::{FileType, OFlags, Stat};
