@@ -149,7 +149,7 @@ impl Engine {
     async fn open_record(&self, record: Arc<SandboxRecord>) -> Result<Sandbox> {
         let (guard, created) = self.hold_on(&record).await?;
         let channel = Channel::to(self.backend().clone(), record.sandbox).await?;
-        let inside = Inside::known(&**self.backend(), &record.spec, (&self.registry(), record.sandbox))?;
+        let inside = Inside::known(&**self.backend(), &record.spec, (&self.registry(), record.sandbox));
         Ok(self.living_sandbox(guard, channel, (created, inside), record))
     }
 

@@ -175,14 +175,17 @@ impl Registry {
         self.write_whole(id, "copied", bytes)
     }
 
-    /// What was noted of a workspace when it had been copied in, if it was; no more than `most` bytes.
-    pub(crate) fn copied(&self, id: SandboxId, most: u64) -> Result<Option<Vec<u8>>> {
+    /// Whether it was noted what the workspace was, which means that it is there.
+    pub(crate) fn has_copied(&self, id: SandboxId) -> bool {
+        self.place(id).join("copied").exists()
+    }
+
+    /// What was noted of a workspace when it had been copied in; no more than `most` bytes.
+    pub(crate) fn copied(&self, id: SandboxId, most: u64) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        match fs::File::open(self.place(id).join("copied")) {
-            Ok(file) => file.take(most).read_to_end(&mut bytes).map(|_| Some(bytes)).map_err(failed),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(failed(error)),
-        }
+        let file = fs::File::open(self.place(id).join("copied")).map_err(failed)?;
+        file.take(most).read_to_end(&mut bytes).map_err(failed)?;
+        Ok(bytes)
     }
 
     /// The files of a sandbox are about to go, and with them what was copied in.
@@ -380,6 +383,8 @@ impl Registry {
                 "contents.new",
                 "seen",
                 "seen.new",
+                "copied",
+                "copied.new",
                 "name.new",
                 "sandbox.json.new",
                 "lock",

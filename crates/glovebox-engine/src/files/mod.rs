@@ -255,9 +255,8 @@ impl Files {
     /// Sends a request that is one message.
     async fn ask(&self, path: &str, request: &impl Message) -> Result<Frames> {
         let asked = async {
-            let (mut sending, opening) = self.channel.request(path).await?;
-            sending.send(Frame::message(FrameKind::Query, request)).await?;
-            sending.end()?;
+            let (sending, opening) = self.channel.request(path).await?;
+            sending.send_last(Frame::message(FrameKind::Query, request)).await?;
             opening.answer().await
         };
         let receiving = self.channel.judge(in_time(asked).await)?;

@@ -15,9 +15,9 @@ use std::{
     borrow::Cow,
     collections::BTreeSet,
     os::fd::OwnedFd,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -53,8 +53,9 @@ pub(crate) struct Inside {
 enum Working {
     /// Empty.
     Fresh,
-    /// As a copy of a folder of the host.
-    Copied(Copied),
+    /// As a copy of a folder of the host. With a living sandbox it is noted what it was: that may be long, and is read when
+    /// somebody looks.
+    Copied { source: PathBuf, noted: Option<(Registry, SandboxId)>, copied: OnceLock<Copied> },
     /// As a folder of the host itself: nothing stays inside.
     Direct,
 }
@@ -116,7 +117,8 @@ impl Inside {
             (Some(workspace), _) => {
                 let watched = channel.sandbox().filter(|_| spec.living.is_some()).map(|id| (backend.clone(), id));
                 let files = Files::new(channel.clone(), watched);
-                Working::Copied(copy_in(channel, &files, workspace, spec).await?)
+                let copied = copy_in(channel, &files, workspace, spec).await?.into();
+                Working::Copied { source: workspace.source.clone(), noted: None, copied }
             }
             (None, Some(_)) => Working::Direct,
             (None, None) => Working::Fresh,
@@ -131,38 +133,40 @@ impl Inside {
         spec: &SandboxSpec,
         (registry, id): (&Registry, SandboxId),
     ) -> Result<Option<Arc<Self>>> {
-        if let Some(known) = Self::known(&**backend, spec, (registry, id))? {
-            return Ok(Some(known));
+        if registry.has_copied(id) {
+            return Ok(Self::known(&**backend, spec, (registry, id)));
         }
-        let Some(mut inside) = Self::bring_in(backend, channel, spec).await? else { return Ok(None) };
-        if let Some(Inside { working: Working::Copied(copied) }) = Arc::get_mut(&mut inside) {
-            registry.note_copied(id, &copied.to_note()?)?;
+        let inside = Self::bring_in(backend, channel, spec).await?;
+        if let Some(Working::Copied { copied, .. }) = inside.as_deref().map(|inside| &inside.working)
+            && let Some(copied) = copied.get()
+        {
+            registry.note_copied(id, &copied.to_note())?;
         }
-        Ok(Some(inside))
+        Ok(inside)
     }
 
-    /// The files of a living sandbox as they were noted. Nothing where the workspace was not copied yet, or the backend looks at
-    /// files by itself.
+    /// The files of a living sandbox that was made before. Nothing where the backend looks at files by itself.
     pub(crate) fn known(
         backend: &dyn Backend,
         spec: &SandboxSpec,
         (registry, id): (&Registry, SandboxId),
-    ) -> Result<Option<Arc<Self>>> {
+    ) -> Option<Arc<Self>> {
         let working = match copied_workspace(backend, spec) {
-            _ if !backend.files_through_guest() => return Ok(None),
+            _ if !backend.files_through_guest() => return None,
             None if spec.workspace.is_some() => Working::Direct,
             None => Working::Fresh,
-            Some(workspace) => match registry.copied(id, LONGEST_NOTE)? {
-                None => return Ok(None),
-                Some(note) => Working::Copied(Copied::from_note(&note, &workspace.source)?),
-            },
+            Some(workspace) => {
+                let noted = Some((registry.clone(), id));
+                Working::Copied { source: workspace.source.clone(), noted, copied: OnceLock::new() }
+            }
         };
-        Ok(Some(Arc::new(Inside { working })))
+        Some(Arc::new(Inside { working }))
     }
 
-    /// What could not be copied in, where something could not.
+    /// What could not be copied in, where something could not; known since the first look.
     pub(crate) fn left_out(&self) -> Option<Warning> {
-        let Working::Copied(Copied { left_out: Some(message), .. }) = &self.working else { return None };
+        let Working::Copied { copied, .. } = &self.working else { return None };
+        let message = copied.get()?.left_out.as_ref()?;
         let (code, hint) = (ErrorCode::FileUnreadable.as_str().into(), None);
         Some(Warning { code, message: format!("of the workspace, {message}"), hint })
     }
@@ -213,7 +217,14 @@ impl Inside {
         match &self.working {
             Working::Direct => {}
             Working::Fresh => walk.added_below(working, WORKING.as_bytes())?,
-            Working::Copied(copied) => {
+            Working::Copied { source, noted, copied } => {
+                let copied = match copied.get() {
+                    Some(copied) => copied,
+                    None => {
+                        let read = Copied::noted(noted.as_ref(), source)?;
+                        copied.get_or_init(|| read)
+                    }
+                };
                 let before = copied.survey.roots.get(WORKING.as_bytes());
                 match &copied.folder {
                     Some(folder) => {
@@ -234,15 +245,16 @@ impl Inside {
 }
 
 impl Copied {
-    fn to_note(&self) -> Result<Vec<u8>> {
+    fn to_note(&self) -> Vec<u8> {
         let at_ns = i64::try_from(self.at_ns).unwrap_or(i64::MAX);
-        let note = CopiedNote { at_ns, left_out: self.left_out.clone(), met: self.survey.to_met() };
-        Ok(note.encode_to_vec())
+        CopiedNote { at_ns, left_out: self.left_out.clone(), met: self.survey.to_met() }.encode_to_vec()
     }
 
-    fn from_note(bytes: &[u8], source: &Path) -> Result<Self> {
+    /// What was noted when the workspace had been copied.
+    fn noted(noted: Option<&(Registry, SandboxId)>, source: &Path) -> Result<Self> {
         let wrong = || Error::new(ErrorCode::HostIo, "what is noted of the workspace of the sandbox cannot be read");
-        let note = CopiedNote::decode(bytes).map_err(|error| wrong().because(error))?;
+        let bytes = noted.map(|(registry, id)| registry.copied(*id, LONGEST_NOTE)).transpose()?.ok_or_else(wrong)?;
+        let note = CopiedNote::decode(&bytes[..]).map_err(|error| wrong().because(error))?;
         let survey = Survey::again(note.met, &[WORKING]).map_err(|error| wrong().because(error))?;
         let folder = open_folder(source).ok();
         Ok(Copied { at_ns: note.at_ns.into(), left_out: note.left_out, survey, folder })
@@ -271,6 +283,7 @@ async fn copy_in(channel: &Channel, files: &Files, workspace: &Workspace, spec: 
     let left_out =
         files.push_workspace(packed, source, (&target, without)).await.map_err(|error| match error.code {
             ErrorCode::DiskFull => does_not_fit(source),
+            ErrorCode::TooLarge => error.hint("--workspace-mode read-only shows the folder and copies nothing"),
             _ => error,
         })?;
     let survey = Survey::of(channel, &[WORKING]).await?;

@@ -12,7 +12,7 @@ use glovebox_proto::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use crate::channel::{Channel, Receiving, ask, in_time, read, violation};
+use crate::channel::{Channel, Receiving, in_time, read, violation};
 
 /// Bytes of all paths and targets. A survey tells what is no change too, so there are more than of changes.
 const BYTES: u64 = 2 * look_bound::PATH_BYTES as u64;
@@ -93,8 +93,9 @@ impl Survey {
             deepest: look_bound::DEEPEST as u64,
         };
         let asked = async {
-            let (mut sending, opening) = channel.request(path::SURVEY).await?;
-            ask(&mut sending, opening, Frame::message(FrameKind::Query, &request)).await
+            let (sending, opening) = channel.request(path::SURVEY).await?;
+            sending.send_last(Frame::message(FrameKind::Query, &request)).await?;
+            opening.answer().await
         };
         let mut receiving = in_time(asked).await?;
         let mut survey = Survey::new();
