@@ -27,8 +27,8 @@ struct Args {
     /// The image of sandboxes, for backends that have no image `host`.
     #[arg(long, default_value = "glovebox-test/debian", global = true)]
     image: String,
-    /// Only cases whose group is this, or whose sentence holds it.
-    filter: Option<String>,
+    /// Only cases whose group is one of these, or whose sentence holds one of them.
+    filter: Vec<String>,
     /// Prints the cases and runs none.
     #[arg(long)]
     list: bool,
@@ -175,7 +175,7 @@ fn run(args: Args) -> anyhow::Result<bool> {
         rest.extend(["--longest".into(), args.longest.to_string().into()]);
         rest.extend(args.through_guest.then(|| "--through-guest".into()));
         rest.extend(args.json.then(|| "--json".into()));
-        rest.extend(args.filter.map(Into::into));
+        rest.extend(args.filter.into_iter().map(Into::into));
         let probe = find_probe(args.probe)?;
         return match (args.as_user, args.without_namespaces) {
             (Some(kind), false) => run_as(kind, args.delegate, &probe, &rest),
