@@ -243,6 +243,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_to_be_passed_over_is_not_packed_and_specials_are_counted() {
+        let (source, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir_all(source.path().join("hidden/below")).unwrap();
+        for name in ["hidden/below/file", "kept", "one"] {
+            fs::write(source.path().join(name), name).unwrap();
+        }
+        let _socket = std::os::unix::net::UnixListener::bind(source.path().join("socket")).unwrap();
+        let without = ["hidden", "one"].map(|path| path.as_bytes().to_vec()).into();
+        let mut pack = Pack::folder(fs::File::open(source.path()).unwrap().into()).unwrap().without(without);
+        let mut all = Vec::new();
+        while pack.fill(&mut all, 1 << 20).unwrap() {}
+        assert_eq!(pack.specials().first, Some((b"socket".to_vec(), Why::NotOrdinary)));
+        assert_eq!((pack.specials().count, pack.left_out().count), (1, 0));
+        let mut unpack = Unpack::into_folder(fs::File::open(target.path()).unwrap().into(), LinkRule::All);
+        unpack.push(&all).unwrap();
+        unpack.finish().unwrap();
+        let made: Vec<_> = fs::read_dir(target.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(made, ["kept"]);
+    }
+
+    #[test]
     fn a_tree_survives_packing_and_unpacking_with_all_its_names() {
         let from = tempfile::tempdir().unwrap();
         let names: Vec<Vec<u8>> = vec![
