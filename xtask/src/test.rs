@@ -66,6 +66,17 @@ pub(crate) fn test() -> Result<()> {
     suites.run("… with groups of their own", || conformance(&["--as-user", "sub-ids", "--delegate"]));
     suites.run("… without namespaces", || conformance(&["--without-namespaces"]));
     suites.run("… as a user there", || conformance(&["--without-namespaces", "--as-user", "one-id"]));
+    suites.run("… with files through the guest", || {
+        conformance(&[
+            "--through-guest",
+            "workspace",
+            "run_changes",
+            "change_records",
+            "artifacts",
+            "mounts",
+            "secrets",
+        ])
+    });
     suites.run("Docker for tests", docker::check);
     suites.run("the README's first command", first_command);
     suites.run("examples", examples::examples);

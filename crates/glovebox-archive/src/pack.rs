@@ -1,6 +1,6 @@
 //! Giving a folder as an archive, piece by piece.
 
-use std::{ffi::OsStr, io, os::fd::OwnedFd, os::unix::ffi::OsStrExt, path::Path};
+use std::{collections::BTreeSet, ffi::OsStr, io, os::fd::OwnedFd, os::unix::ffi::OsStrExt, path::Path};
 
 use rustix::{
     fs::{FileType, Mode, OFlags, Stat},
@@ -26,6 +26,9 @@ pub struct Pack {
     file: Option<Open>,
     excess: u64,
     left_out: LeftOut,
+    /// What nobody can pack, and nobody misses who knows what an archive is.
+    specials: LeftOut,
+    without: BTreeSet<Vec<u8>>,
     ended: bool,
 }
 
@@ -43,7 +46,15 @@ impl Pack {
     /// Packs what is in a folder. Paths in the archive count from it.
     pub fn folder(folder: OwnedFd) -> io::Result<Self> {
         let walk = Walk::new(folder)?;
-        Ok(Pack { walk, file: None, excess: 0, left_out: LeftOut::default(), ended: false })
+        let (left_out, specials) = (LeftOut::default(), LeftOut::default());
+        Ok(Pack { walk, file: None, excess: 0, left_out, specials, without: BTreeSet::new(), ended: false })
+    }
+
+    /// Passes over what lies at these paths, and below them.
+    #[must_use]
+    pub fn without(mut self, paths: BTreeSet<Vec<u8>>) -> Self {
+        self.without = paths;
+        self
     }
 
     /// Adds bytes of the archive to the buffer until it holds `most`, or until others should get a turn. Says whether there
@@ -70,6 +81,11 @@ impl Pack {
         &self.left_out
     }
 
+    /// The pipes, sockets and devices that were passed over.
+    pub fn specials(&self) -> &LeftOut {
+        &self.specials
+    }
+
     fn next_entry(&mut self, buffer: &mut Vec<u8>) -> Result<(), ArchiveError> {
         let found = match self.walk.step(&mut self.left_out) {
             Step::Found(found) => found,
@@ -80,6 +96,9 @@ impl Pack {
                 return Ok(());
             }
         };
+        if self.without.contains(&found.path) {
+            return Ok(());
+        }
         match FileType::from_raw_mode(found.stat.st_mode) {
             FileType::Directory => {
                 if self.walk.enter(&found, &mut self.left_out) {
@@ -98,7 +117,10 @@ impl Pack {
                 }
             }
             // Pipes, sockets and devices mean nothing elsewhere.
-            _ => Ok(()),
+            _ => {
+                self.specials.note(&found.path, Why::NotOrdinary);
+                Ok(())
+            }
         }
     }
 
@@ -218,6 +240,27 @@ mod tests {
                 Err(error) => return (all, Err(error)),
             }
         }
+    }
+
+    #[test]
+    fn what_is_to_be_passed_over_is_not_packed_and_specials_are_counted() {
+        let (source, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir_all(source.path().join("hidden/below")).unwrap();
+        for name in ["hidden/below/file", "kept", "one"] {
+            fs::write(source.path().join(name), name).unwrap();
+        }
+        let _socket = std::os::unix::net::UnixListener::bind(source.path().join("socket")).unwrap();
+        let without = ["hidden", "one"].map(|path| path.as_bytes().to_vec()).into();
+        let mut pack = Pack::folder(fs::File::open(source.path()).unwrap().into()).unwrap().without(without);
+        let mut all = Vec::new();
+        while pack.fill(&mut all, 1 << 20).unwrap() {}
+        assert_eq!(pack.specials().first, Some((b"socket".to_vec(), Why::NotOrdinary)));
+        assert_eq!((pack.specials().count, pack.left_out().count), (1, 0));
+        let mut unpack = Unpack::into_folder(fs::File::open(target.path()).unwrap().into(), LinkRule::All);
+        unpack.push(&all).unwrap();
+        unpack.finish().unwrap();
+        let made: Vec<_> = fs::read_dir(target.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(made, ["kept"]);
     }
 
     #[test]

@@ -61,6 +61,9 @@ pub struct Features {
     /// The root is Glovebox's own: its mounts show no path of the host and run no program with the rights of its owner, and only
     /// what was asked for is in it.
     pub own_root: bool,
+    /// No folder of the host holds the files of a sandbox, so they are there only while it runs: see
+    /// [`Backend::files_through_guest`].
+    pub files_through_guest: bool,
 }
 
 /// What was made, as checked after it was made.
@@ -127,6 +130,13 @@ pub trait Backend: Send + Sync {
     /// The environment that every command starts from.
     fn environment(&self) -> Vec<(String, String)>;
 
+    /// Whether the files of its sandboxes can be reached through the guest alone. The engine then copies a workspace in whose
+    /// writes stay inside, so [`Backend::create`] is told of none, and finds out changes by asking the guest, so
+    /// [`Backend::changes`] is never called. It is what [`Features::files_through_guest`] says, without asking.
+    fn files_through_guest(&self) -> bool {
+        false
+    }
+
     /// Begins to make a sandbox; [`Backend::ready`] tells when it is made. When it fails, nothing of it is left.
     async fn create(&self, id: SandboxId, spec: &SandboxSpec) -> Result<()>;
 
@@ -148,11 +158,13 @@ pub trait Backend: Send + Sync {
     /// is over a bound is said in the record.
     async fn changes(
         &self,
-        id: SandboxId,
-        look_for: LookFor,
-        given: &[GivenFile],
-        keeper: Option<Arc<dyn ContentKeeper>>,
-    ) -> Result<WorkspaceLook>;
+        _id: SandboxId,
+        _look_for: LookFor,
+        _given: &[GivenFile],
+        _keeper: Option<Arc<dyn ContentKeeper>>,
+    ) -> Result<WorkspaceLook> {
+        Err(not_supported(self.name(), "files that the host can see"))
+    }
 
     /// The same for a living sandbox that nobody holds, be it stopped. Its spec is that which it was made by.
     async fn changes_of_living(

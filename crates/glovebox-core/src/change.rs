@@ -170,6 +170,28 @@ pub enum LookFor {
     Everything,
 }
 
+/// How far a look at a workspace goes, whoever looks.
+pub mod look_bound {
+    use std::time::Duration;
+
+    /// Changes that are told.
+    pub const CHANGES: usize = 100_000;
+    /// Entries that are met, where it is looked for everything.
+    pub const MET: usize = 2 * CHANGES;
+    /// Bytes of all paths together.
+    pub const PATH_BYTES: usize = 16 << 20;
+    /// Bytes that are read to tell whether files of the same size differ; beyond it, a file that was written counts as modified.
+    pub const COMPARED: u64 = 256 << 20;
+    /// How deep folders are looked into: each level may hold descriptors open.
+    pub const DEEPEST: usize = 64;
+    /// Bytes of one file that are kept.
+    pub const KEPT_FILE: u64 = 256 << 20;
+    /// Bytes of all files of a change set that are kept.
+    pub const KEPT: u64 = 1 << 30;
+    /// How long the keeping may take; the names are collected all the same.
+    pub const KEEPING: Duration = Duration::from_secs(30);
+}
+
 /// What was found when the workspace of a sandbox was looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkspaceLook {

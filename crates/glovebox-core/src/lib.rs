@@ -28,7 +28,7 @@ mod volume;
 pub use backend::{Backend, Created, Features, Found, GuestIo, GuestStream, Outgrown};
 pub use change::{
     Change, ChangeRecord, ChangeSet, ContentKeeper, FileKind, FileStamp, FileState, KeptContent, LookFor, NotKept,
-    Obstacle, SeenEntry, WorkspaceLook,
+    Obstacle, SeenEntry, WorkspaceLook, look_bound,
 };
 pub use command::{Command, EnvName};
 pub use error::{Error, ErrorCode, Result};

@@ -17,9 +17,8 @@ use bollard::query_parameters::{
 };
 use futures_util::StreamExt;
 use glovebox_core::{
-    Backend, ContentKeeper, Created, Error, ErrorCode, Evidence, Features, Found, GivenFile, GuestStream, Image,
-    ImageReference, Isolation, LimitsInForce, LookFor, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState,
-    StoreUse, UsageNow, WorkspaceLook,
+    Backend, Created, Error, ErrorCode, Evidence, Features, Found, GuestStream, Image, ImageReference, Isolation,
+    LimitsInForce, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState, StoreUse, UsageNow,
 };
 use tokio::{
     net::{UnixListener, UnixStream},
@@ -209,8 +208,14 @@ impl Backend for DockerBackend {
             separate_guest: true,
             living: true,
             pause: true,
+            workspace_overlay: true,
+            files_through_guest: true,
             ..Features::default()
         })
+    }
+
+    fn files_through_guest(&self) -> bool {
+        true
     }
 
     fn environment(&self) -> Vec<(String, String)> {
@@ -254,16 +259,6 @@ impl Backend for DockerBackend {
         let met = held.met.get().ok_or_else(|| gone(id))?;
         let disk = (met.created.limits.store == "tmpfs").then(|| met.store().used_bytes);
         Ok(met.groups.usage(disk))
-    }
-
-    async fn changes(
-        &self,
-        _id: SandboxId,
-        _look_for: LookFor,
-        _given: &[GivenFile],
-        _keeper: Option<Arc<dyn ContentKeeper>>,
-    ) -> Result<WorkspaceLook> {
-        Ok(WorkspaceLook::default())
     }
 
     async fn watched_limit(&self, _id: SandboxId, _run: Option<RunId>) -> Outgrown {

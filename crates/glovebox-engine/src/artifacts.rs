@@ -131,12 +131,10 @@ pub(crate) async fn collect(
     secrets: &[&Secret],
     kept: &mut Kept,
 ) -> Result<()> {
-    let (mut sending, opening) = channel.request(path::FETCH).await?;
+    let (sending, opening) = channel.request(path::FETCH).await?;
     let Query { root, globs, most, most_bytes } = query;
-    sending
-        .send(Frame::message(FrameKind::Query, &ArtifactQuery { globs, most, most_bytes, root: root.into() }))
-        .await?;
-    sending.end()?;
+    let query = ArtifactQuery { globs, most, most_bytes, root: root.into() };
+    sending.send_last(Frame::message(FrameKind::Query, &query)).await?;
     let mut receiving = opening.answer().await?;
     let (mut left, before) = (most_bytes, kept.artifacts.len() + kept.denials.len());
     loop {

@@ -181,7 +181,17 @@ pub(crate) struct Sending(SendStream<Bytes>);
 
 impl Sending {
     /// Sends bytes as the guest makes room for them.
-    pub(crate) async fn send(&mut self, mut bytes: Bytes) -> Result<()> {
+    pub(crate) async fn send(&mut self, bytes: Bytes) -> Result<()> {
+        self.send_parts(bytes, false).await
+    }
+
+    /// Sends the last bytes, and ends the sending half with them. A guest may answer and be done before it is told of an end that
+    /// comes by itself, and there would be nothing left to end.
+    pub(crate) async fn send_last(mut self, bytes: Bytes) -> Result<()> {
+        self.send_parts(bytes, true).await
+    }
+
+    async fn send_parts(&mut self, mut bytes: Bytes, ends: bool) -> Result<()> {
         while !bytes.is_empty() {
             self.0.reserve_capacity(bytes.len());
             let room = match poll_fn(|cx| self.0.poll_capacity(cx)).await {
@@ -189,7 +199,7 @@ impl Sending {
                 None => return Err(lost_to(io::ErrorKind::BrokenPipe.into())),
             };
             let part = bytes.split_to(room.min(bytes.len()));
-            self.0.send_data(part, false).map_err(lost)?;
+            self.0.send_data(part, ends && bytes.is_empty()).map_err(lost)?;
         }
         Ok(())
     }

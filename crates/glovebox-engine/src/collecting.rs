@@ -56,6 +56,7 @@ impl Driver {
     async fn collect(&self, collected: &mut Collected) -> Result<()> {
         let secrets = self.asked.secrets();
         let look = self.entry.changes(&self.place, &self.given, &secrets).await?;
+        collected.warnings.extend(self.place.inside.as_ref().and_then(|inside| inside.left_out()));
         if look.workspace_gone {
             collected.warnings.push(workspace_gone());
         }

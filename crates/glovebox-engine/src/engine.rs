@@ -31,6 +31,7 @@ use crate::{
     run_changes::Memory,
     sessions::{self, Notes},
     shelf::Hold,
+    through_guest::{self, Inside},
 };
 
 const DATA_DIR: &str = "/var/lib/glovebox";
@@ -145,23 +146,27 @@ impl Engine {
         // Before the command starts, and while the sandbox is being made.
         let entry = self.enter(sandbox, &request, Lasts::OneRun);
         let stdin = std::mem::take(&mut request.stdin);
-        let ready = self.backend.ready(guard.id);
+        let made = async {
+            let created = self.backend.ready(guard.id).await?;
+            Ok((created, Inside::bring_in(&self.backend, &channel, &request.spec).await?))
+        };
         let (command, input) = first.as_ref().map_or((&request, &stdin), |first| (first, &Stdin::Empty));
         let known = Known { run: entry.run, note: None };
         let begin = begin::begin(&channel, &self.environment, command, input, (known, None));
         // The command is on its way while the sandbox is still being made, unless something must be known first.
-        let (created, begun) = if request.spec.required_layers.is_empty() {
-            tokio::join!(ready, begin)
+        let copies = through_guest::copies_workspace(&*self.backend, &request.spec);
+        let (made, begun) = if request.spec.required_layers.is_empty() && !copies {
+            tokio::join!(made, begin)
         } else {
-            match ready.await {
-                Ok(created) => (Ok(created), begin.await),
+            match made.await {
+                Ok(made) => (Ok(made), begin.await),
                 Err(error) => return Err(entry.forget_after(guard.end_after(error).await)),
             }
         };
         // When both failed, the sandbox's own failure is the one that explains.
-        match created.and_then(|created| Ok((created, begun?))) {
-            Ok((created, begun)) => {
-                let place = self.place(&guard, channel, created, &request.spec);
+        match made.and_then(|made| Ok((made, begun?))) {
+            Ok((made, begun)) => {
+                let place = self.place(&guard, channel, made, &request.spec);
                 let (slot, session) = (places.1, None);
                 let beginning =
                     Beginning { request, stdin, before, first, begun, entry, slot, session, counted_before: None };
@@ -187,9 +192,13 @@ impl Engine {
         let (spec, holds) = self.with_storage(&spec)?;
         let guard = self.begin(id, &spec, self.slots.sandbox().await?, holds).await?;
         let channel = guard.connect(Channel::to(self.backend.clone(), id)).await?;
-        match self.backend.ready(guard.id).await {
-            Ok(created) => {
-                let place = self.place(&guard, channel, created, &spec);
+        let made = async {
+            let created = self.backend.ready(guard.id).await?;
+            Ok((created, Inside::bring_in(&self.backend, &channel, &spec).await?))
+        };
+        match made.await {
+            Ok(made) => {
+                let place = self.place(&guard, channel, made, &spec);
                 Ok(Sandbox { engine: self.clone(), place, guard, record: None, spec: Arc::new(spec) })
             }
             Err(error) => Err(guard.end_after(error).await),
@@ -198,12 +207,18 @@ impl Engine {
 
     /// Begins to make a sandbox.
     async fn begin(&self, id: SandboxId, spec: &SandboxSpec, slot: Slot, holds: Vec<Hold>) -> Result<Arc<Guard>> {
-        self.backend.create(id, spec).await?;
+        self.backend.create(id, &through_guest::spec_for(&*self.backend, spec)).await?;
         let ended = OnceLock::new();
         Ok(Arc::new(Guard { backend: self.backend.clone(), id, ended, living: false, _slot: slot, _holds: holds }))
     }
 
-    fn place(&self, guard: &Guard, channel: Channel, created: Created, spec: &SandboxSpec) -> Place {
+    fn place(
+        &self,
+        guard: &Guard,
+        channel: Channel,
+        (created, inside): (Created, Option<Arc<Inside>>),
+        spec: &SandboxSpec,
+    ) -> Place {
         let created = Arc::new(created);
         let (memory, contents) = match (guard.living, channel.outlives_connections()) {
             (true, _) => {
@@ -218,7 +233,8 @@ impl Engine {
             true => Notes::Folder(self.registry().sessions(guard.id)),
             false => Notes::Process(Mutex::default()),
         });
-        Place { id: guard.id, channel, created, disk: spec.limits.disk, backend, memory, contents, sessions }
+        let disk = spec.limits.disk;
+        Place { id: guard.id, channel, created, disk, backend, inside, memory, contents, sessions }
     }
 
     /// A living sandbox that this process has hold of.
@@ -226,10 +242,10 @@ impl Engine {
         &self,
         guard: Arc<Guard>,
         channel: Channel,
-        created: Created,
+        made: (Created, Option<Arc<Inside>>),
         record: Arc<SandboxRecord>,
     ) -> Sandbox {
-        let place = self.place(&guard, channel, created, &record.spec);
+        let place = self.place(&guard, channel, made, &record.spec);
         Sandbox { engine: self.clone(), place, guard, spec: Arc::new(record.spec.clone()), record: Some(record) }
     }
 
@@ -367,7 +383,7 @@ impl Sandbox {
 
     /// What it did to its workspace so far.
     pub async fn changes(&self) -> Result<ChangeSet> {
-        Ok(self.engine.backend.changes(self.place.id, LookFor::Changes, &[], None).await?.changes.names())
+        Ok(self.place.look(LookFor::Changes, &[], None).await?.changes.names())
     }
 
     /// Gives a command the variables of the sandbox, as far as it does not have them itself.

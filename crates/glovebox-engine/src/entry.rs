@@ -76,7 +76,7 @@ impl Entry {
         let keeper = self.keeper(secrets, place.contents.clone(), refused);
         let look_for = if place.memory.is_some() { LookFor::Everything } else { LookFor::Changes };
         let as_keeper = keeper.clone().map(|keeper| keeper as Arc<dyn ContentKeeper>);
-        let look = place.backend.changes(place.id, look_for, given, as_keeper).await?;
+        let look = place.look(look_for, given, as_keeper).await?;
         if let Some(keeper) = keeper.filter(|keeper| keeper.known.is_some() && !look.changes.changes.is_empty()) {
             // A large file must not hold up other runs. It fails only by a panic, which has been printed.
             let written = move || keeper.known.iter().for_each(KnownContents::write);

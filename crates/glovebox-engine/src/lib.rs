@@ -16,7 +16,7 @@
 //! before a run, `channel` speaks with the guest, `output` keeps head and tail of a stream, `limits` bounds what an engine
 //! does at one time, `collecting` takes what a run leaves: `run_changes` tells what it changed, `artifacts` stores files, `entry` writes to the ledger,
 //! `contents` brings changed files there. `toolchain` and `source` turn code in a language into commands. `files` reads and
-//! writes what is inside. `sessions` are interpreters that stay. `storage` shows volumes and projects to sandboxes, `shelf` keeps them.
+//! writes what is inside, `through_guest` copies workspaces in and finds out changes where the host cannot see them. `sessions` are interpreters that stay. `storage` shows volumes and projects to sandboxes, `shelf` keeps them.
 
 mod artifacts;
 mod attach;
@@ -52,6 +52,7 @@ mod sessions;
 mod shelf;
 mod source;
 mod storage;
+mod through_guest;
 mod toolchain;
 mod volumes;
 

@@ -34,6 +34,7 @@ use crate::{
     engine::Guard,
     registry::{Ended, Hold, Registry},
     storage::left_of_storage,
+    through_guest::{self, Inside},
 };
 
 /// So long it is known of a sandbox that ended by itself.
@@ -148,7 +149,8 @@ impl Engine {
     async fn open_record(&self, record: Arc<SandboxRecord>) -> Result<Sandbox> {
         let (guard, created) = self.hold_on(&record).await?;
         let channel = Channel::to(self.backend().clone(), record.sandbox).await?;
-        Ok(self.living_sandbox(guard, channel, created, record))
+        let inside = Inside::known(&**self.backend(), &record.spec, (&self.registry(), record.sandbox));
+        Ok(self.living_sandbox(guard, channel, (created, inside), record))
     }
 
     /// Takes hold of the processes of a living sandbox.
@@ -156,7 +158,8 @@ impl Engine {
         let id = record.sandbox;
         self.check_backend(record)?;
         self.check_not_ended(record)?;
-        let created = self.backend().open(id, &self.with_storage(&record.spec)?.0).await?;
+        let spec = self.with_storage(&record.spec)?.0;
+        let created = self.backend().open(id, &through_guest::spec_for(&**self.backend(), &spec)).await?;
         Ok((Arc::new(Guard::living(self.backend().clone(), id, None)), created))
     }
 
@@ -193,6 +196,8 @@ impl Engine {
         self.check_time_left(&record)?;
         self.end_processes(&record, Act::Reset).await?;
         let store = self.registry().store(record.sandbox);
+        // Before the files go: without it they are copied in again, whatever is cut short here.
+        self.registry().forget_copied(record.sandbox)?;
         self.backend().remove_store(&store).await?;
         self.registry().make_store(record.sandbox)?;
         self.registry().forget_seen(record.sandbox);
@@ -338,17 +343,18 @@ impl Engine {
     async fn bring_up(&self, record: &Arc<SandboxRecord>, spec: &SandboxSpec) -> Result<Sandbox> {
         let id = record.sandbox;
         let slot = self.slots().sandbox().await?;
-        self.backend().create(id, spec).await?;
+        self.backend().create(id, &through_guest::spec_for(&**self.backend(), spec)).await?;
         let made = async {
             let created = self.backend().ready(id).await?;
             let channel = Channel::to(self.backend().clone(), id).await?;
-            Ok::<_, Error>((created, channel))
+            let inside = Inside::bring_in_once(self.backend(), &channel, spec, (&self.registry(), id)).await?;
+            Ok::<_, Error>(((created, inside), channel))
         };
         match made.await {
-            Ok((created, channel)) => {
+            Ok((made, channel)) => {
                 self.registry().forget_act(id);
                 let guard = Arc::new(Guard::living(self.backend().clone(), id, slot));
-                Ok(self.living_sandbox(guard, channel, created, record.clone()))
+                Ok(self.living_sandbox(guard, channel, made, record.clone()))
             }
             Err(error) => {
                 // The first failure is the one that explains.
@@ -370,7 +376,7 @@ impl Engine {
             if self.backend().state(id).await? == SandboxState::Stopped {
                 return Ok(());
             }
-            match self.backend().open(id, spec).await {
+            match self.backend().open(id, &through_guest::spec_for(&**self.backend(), spec)).await {
                 Ok(_) => return self.backend().destroy(id).await,
                 // It ended by itself in between.
                 Err(error) if error.code == ErrorCode::WrongState => return Ok(()),

@@ -2,9 +2,14 @@
 
 use std::sync::Arc;
 
-use glovebox_core::{Backend, Created, Result, SandboxId, SandboxState};
+use glovebox_core::{
+    Backend, ContentKeeper, Created, GivenFile, LookFor, Result, SandboxId, SandboxState, WorkspaceLook,
+};
 
-use crate::{channel::Channel, engine::Guard, known_contents::NotedIn, run_changes::Memory, sessions::Notes};
+use crate::{
+    channel::Channel, engine::Guard, known_contents::NotedIn, run_changes::Memory, sessions::Notes,
+    through_guest::Inside,
+};
 
 /// Where a run happens.
 #[derive(Clone)]
@@ -14,6 +19,8 @@ pub(crate) struct Place {
     pub(crate) created: Arc<Created>,
     pub(crate) disk: u64,
     pub(crate) backend: Arc<dyn Backend>,
+    /// Its files, where they are reached through the guest.
+    pub(crate) inside: Option<Arc<Inside>>,
     /// What was last met in its workspace, if it is for several runs.
     pub(crate) memory: Option<Arc<Memory>>,
     /// Where it is noted what was kept of its files, if it is for several runs.
@@ -26,6 +33,19 @@ impl Place {
     /// Whether the sandbox outlives those who use it.
     pub(crate) fn is_living(&self) -> bool {
         matches!(self.memory.as_deref(), Some(Memory::File(_)))
+    }
+
+    /// What the sandbox did to its workspace so far; see [`Backend::changes`].
+    pub(crate) async fn look(
+        &self,
+        look_for: LookFor,
+        given: &[GivenFile],
+        keeper: Option<Arc<dyn ContentKeeper>>,
+    ) -> Result<WorkspaceLook> {
+        match &self.inside {
+            Some(inside) => inside.look(&self.channel, look_for, given, keeper).await,
+            None => self.backend.changes(self.id, look_for, given, keeper).await,
+        }
     }
 
     /// Lets those processes end that were killed, where the sandbox is one that may be paused.

@@ -2,14 +2,15 @@
 //!
 //! `DATA/sandboxes/ID/` holds `sandbox.json`, which is written once and whole; `files/`, the store; `lock`, held by whoever
 //! makes, starts, stops or removes the sandbox; `ended.json`, when it ended by itself; and `doomed`, when it was destroyed
-//! and a process of it could not end; `act`, what its owner did to it last; `contents` and `seen`, which save work; `sessions/`, a file for
+//! and a process of it could not end; `act`, what its owner did to it last; `contents` and `seen`, which save work; `copied`, what its workspace was
+//! when it had been copied in, where it is not shown; `sessions/`, a file for
 //! each session that it was given. A folder without `sandbox.json`
 //! whose lock is free was left by somebody who died while making it. `DATA/sandboxes/names/NAME` holds the id of the sandbox
 //! with that name.
 
 use std::{
     fs,
-    io::{self, Write},
+    io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
@@ -152,17 +153,47 @@ impl Registry {
 
     /// Writes down what a sandbox is, now that it is one.
     pub(crate) fn commit(&self, record: &SandboxRecord) -> Result<()> {
-        let place = self.place(record.sandbox);
         let text = serde_json::to_vec_pretty(record).map_err(|error| failed(error.into()))?;
+        self.write_whole(record.sandbox, "sandbox.json", &text)
+    }
+
+    /// Writes a file of a sandbox that must be there. After a crash of the host it is there, or it is not.
+    fn write_whole(&self, id: SandboxId, name: &str, bytes: &[u8]) -> Result<()> {
+        let place = self.place(id);
         let write = || -> io::Result<()> {
-            let new = place.join("sandbox.json.new");
+            let new = place.join(format!("{name}.new"));
             let mut file = fs::File::options().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
-            file.write_all(&text)?;
-            // After a crash of the host a sandbox is there or it is not.
+            file.write_all(bytes)?;
             file.sync_all()?;
-            fs::rename(new, place.join("sandbox.json"))
+            fs::rename(new, place.join(name))
         };
         write().map_err(failed)
+    }
+
+    /// Notes what the workspace was when it had been copied in.
+    pub(crate) fn note_copied(&self, id: SandboxId, bytes: &[u8]) -> Result<()> {
+        self.write_whole(id, "copied", bytes)
+    }
+
+    /// Whether it was noted what the workspace was, which means that it is there.
+    pub(crate) fn has_copied(&self, id: SandboxId) -> bool {
+        self.place(id).join("copied").exists()
+    }
+
+    /// What was noted of a workspace when it had been copied in; no more than `most` bytes.
+    pub(crate) fn copied(&self, id: SandboxId, most: u64) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let file = fs::File::open(self.place(id).join("copied")).map_err(failed)?;
+        file.take(most).read_to_end(&mut bytes).map_err(failed)?;
+        Ok(bytes)
+    }
+
+    /// The files of a sandbox are about to go, and with them what was copied in.
+    pub(crate) fn forget_copied(&self, id: SandboxId) -> Result<()> {
+        match fs::remove_file(self.place(id).join("copied")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
+            _ => Ok(()),
+        }
     }
 
     /// What a sandbox is.
@@ -352,6 +383,8 @@ impl Registry {
                 "contents.new",
                 "seen",
                 "seen.new",
+                "copied",
+                "copied.new",
                 "name.new",
                 "sandbox.json.new",
                 "lock",

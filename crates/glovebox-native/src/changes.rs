@@ -29,7 +29,7 @@ use std::{
 
 use glovebox_core::{
     Change, ChangeRecord, ContentKeeper, FileKind, FileStamp, FileState, GivenFile, LookFor, Obstacle, SeenEntry,
-    WorkspaceLook,
+    WorkspaceLook, look_bound,
 };
 use rustix::fs::{FileType, OFlags, Stat};
 
@@ -43,14 +43,6 @@ use folder::{
     open_folder, open_here, open_path,
 };
 use layers::Working;
-
-const MOST: usize = 100_000;
-/// Bytes of all paths together.
-const MOST_PATH_BYTES: usize = 16 << 20;
-/// Bytes that are read to tell whether files of the same size differ; beyond it, a file that was written counts as modified.
-const MOST_COMPARED: u64 = 256 << 20;
-/// Each level holds up to three descriptors open, so depth is bounded by what a process may open.
-const DEEPEST: usize = 64;
 
 /// Collects what changed below `/workspace`.
 pub(crate) fn collect(
@@ -71,9 +63,9 @@ pub(crate) fn collect(
         stop,
         record: ChangeRecord::default(),
         contents: Contents::new(keeper),
-        left: MOST,
-        path_bytes: MOST_PATH_BYTES,
-        compared: MOST_COMPARED,
+        left: look_bound::CHANGES,
+        path_bytes: look_bound::PATH_BYTES,
+        compared: look_bound::COMPARED,
     };
     // Root inside can move even these folders away; then there is nothing in them.
     if let Ok(outputs) = open_path(store, "workspace/outputs") {
@@ -230,7 +222,7 @@ impl Walk<'_> {
             return;
         }
         // Folders on the way count towards no bound of the changes, so there is one here.
-        match self.seen.len() < 2 * MOST {
+        match self.seen.len() < look_bound::MET {
             true => self.seen.push(SeenEntry { path: path.to_owned(), state, stamp }),
             false => self.left = 0,
         }
@@ -258,7 +250,7 @@ impl Walk<'_> {
             let below = join(path, &name);
             let noted = self.record.changes.len();
             let mut counts = true;
-            if is_folder(&stat) && depth < DEEPEST {
+            if is_folder(&stat) && depth < look_bound::DEEPEST {
                 // What lives inside may still move things about; a folder that is gone has no changes.
                 let Ok(inner) = open_folder(folder, &name) else { continue };
                 self.all_below(&inner, &below, depth + 1, side)?;
@@ -290,7 +282,7 @@ impl Walk<'_> {
         path: &str,
         depth: usize,
     ) -> io::Result<()> {
-        if depth >= DEEPEST || self.left == 0 {
+        if depth >= look_bound::DEEPEST || self.left == 0 {
             self.record.truncated = true;
             return Ok(());
         }

@@ -51,6 +51,9 @@ pub struct ReadFile {
     /// How many bytes; to the end as it is now when there is none.
     #[prost(uint64, optional, tag = "3")]
     pub length: Option<u64>,
+    /// Whether a link anywhere in the path is refused, in place of followed.
+    #[prost(bool, tag = "4")]
+    pub refuse_links: bool,
 }
 
 /// Writes a file: its bytes follow, and then its end. Without its end nothing is written.
@@ -95,6 +98,65 @@ pub struct ListEnd {
     /// Where the next page begins, when there may be one.
     #[prost(uint64, optional, tag = "1")]
     pub cursor: Option<u64>,
+}
+
+/// Asks for all that lies below some folders, at any depth. No link is followed, and no mount is entered.
+#[derive(Clone, PartialEq, Message)]
+pub struct SurveyFiles {
+    /// The folder that they lie in.
+    #[prost(bytes = "vec", tag = "1")]
+    pub top: Vec<u8>,
+    /// Their names there.
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub roots: Vec<Vec<u8>>,
+    /// No more entries than this.
+    #[prost(uint64, tag = "3")]
+    pub most: u64,
+    /// No more bytes of paths and targets than this.
+    #[prost(uint64, tag = "4")]
+    pub most_bytes: u64,
+    /// No folder below this depth is entered.
+    #[prost(uint64, tag = "5")]
+    pub deepest: u64,
+}
+
+/// What was met in a survey.
+#[derive(Clone, PartialEq, Message)]
+pub struct Met {
+    /// What is known of it. Its name is its path below the top of the survey.
+    #[prost(message, optional, tag = "1")]
+    pub entry: Option<Entry>,
+    /// The device that it is on.
+    #[prost(uint64, tag = "2")]
+    pub device: u64,
+    /// Its number there.
+    #[prost(uint64, tag = "3")]
+    pub inode: u64,
+    /// When it last changed, nanoseconds since 1970. No program can set this.
+    #[prost(int64, tag = "4")]
+    pub changed_ns: i64,
+    /// Something is mounted here, and what is in it belongs to others.
+    #[prost(bool, tag = "5")]
+    pub mounted: bool,
+    /// A folder of which not all is told, because it cannot be read or lies too deep.
+    #[prost(bool, tag = "6")]
+    pub unread: bool,
+}
+
+/// Some of what was met, folders before what is in them.
+#[derive(Clone, PartialEq, Message)]
+pub struct MetFiles {
+    /// The entries.
+    #[prost(message, repeated, tag = "1")]
+    pub met: Vec<Met>,
+}
+
+/// A survey is over.
+#[derive(Clone, PartialEq, Message)]
+pub struct SurveyEnd {
+    /// There is more than was told.
+    #[prost(bool, tag = "1")]
+    pub truncated: bool,
 }
 
 /// Asks what lies under a path.

@@ -84,6 +84,10 @@ kinds! {
     Events = 41,
     /// Guest: what was asked for could not be done ([`FileFailed`](crate::file::FileFailed)).
     Failed = 42,
+    /// Guest: some of what was met in a survey ([`MetFiles`](crate::file::MetFiles)).
+    MetFiles = 43,
+    /// Guest: the survey is over ([`SurveyEnd`](crate::file::SurveyEnd)).
+    SurveyEnd = 44,
 }
 
 /// One frame.

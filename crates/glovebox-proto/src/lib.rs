@@ -43,6 +43,8 @@ pub mod path {
     pub const LIST: &str = "/files/list";
     /// Tells what lies under a path ([`StatFile`](crate::file::StatFile)).
     pub const STAT: &str = "/files/stat";
+    /// Tells all that lies below some folders ([`SurveyFiles`](crate::file::SurveyFiles)).
+    pub const SURVEY: &str = "/files/survey";
     /// Makes folders, renames, removes, sets modes ([`ChangeFiles`](crate::file::ChangeFiles)).
     pub const CHANGE: &str = "/files/change";
     /// Gives a folder as an archive ([`FolderArchive`](crate::file::FolderArchive)).

@@ -100,6 +100,10 @@ impl Backend for Cutting {
         self.backend.name()
     }
 
+    fn files_through_guest(&self) -> bool {
+        self.backend.files_through_guest()
+    }
+
     async fn probe(&self) -> Result<Features> {
         self.backend.probe().await
     }

@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use glovebox_proto::{
     Frame, FrameKind,
-    file::{ArchiveEnd, Entries, Entry, EventKind, FileEvent, FileEvents, FileFailed, ListEnd},
+    file::{
+        ArchiveEnd, Entries, Entry, EntryKind, EventKind, FileEvent, FileEvents, FileFailed, ListEnd, Met, MetFiles,
+    },
 };
 
 /// A lie about files.
@@ -27,6 +29,14 @@ pub(crate) enum FileLie {
     OtherAnswer,
     /// An error number that does not exist.
     StrangeErrno(i32),
+    /// A file of the workspace that was told before.
+    MetTwice,
+    /// A file of the workspace that climbs out of it.
+    ClimbingMet,
+    /// More files of the workspace than can be asked for.
+    EndlessSurvey,
+    /// A survey that ends without an end.
+    NoSurveyEnd,
     /// An archive that is none.
     NoArchive,
     /// An archive with a path that leads elsewhere.
@@ -64,11 +74,30 @@ impl FileLie {
             FileLie::StrangeErrno(errno) => {
                 vec![Frame::message(FrameKind::Failed, &FileFailed { errno, ..FileFailed::default() })]
             }
+            FileLie::MetTwice => vec![met(vec!["outputs", "outputs"])],
+            FileLie::ClimbingMet => vec![met(vec!["outputs", "outputs/../../etc"])],
+            FileLie::EndlessSurvey => {
+                let names: Vec<String> = (0..250_000).map(|number| format!("outputs/{number}")).collect();
+                let frames = names.chunks(1000).map(|some| met(some.iter().map(String::as_str).collect()));
+                std::iter::once(met(vec!["outputs"])).chain(frames).collect()
+            }
+            FileLie::NoSurveyEnd => vec![met(vec!["outputs"])],
             FileLie::NoArchive => archive(&[0xa5; 5000]),
             FileLie::ClimbingArchive => archive(&climbing()),
             FileLie::CutArchive => archive(&climbing()[..300]),
         }
     }
+}
+
+/// Folders of these paths, as a survey tells them.
+fn met(paths: Vec<&str>) -> Bytes {
+    let entry = |path: &str| Entry {
+        name: Bytes::copy_from_slice(path.as_bytes()),
+        kind: EntryKind::Directory.into(),
+        ..Entry::default()
+    };
+    let met = paths.into_iter().map(|path| Met { entry: Some(entry(path)), ..Met::default() }).collect();
+    Frame::message(FrameKind::MetFiles, &MetFiles { met })
 }
 
 /// An archive with one file whose path climbs.

@@ -59,6 +59,10 @@ impl Backend for Liar {
         "liar"
     }
 
+    fn files_through_guest(&self) -> bool {
+        matches!(self.0, Lie::File(_))
+    }
+
     async fn probe(&self) -> Result<Features> {
         Ok(Features::default())
     }

@@ -24,6 +24,7 @@ mod states;
 mod stuck;
 mod subject;
 mod suite;
+mod through_guest;
 mod world;
 
 pub use as_user::{UserKind, run_as, run_without_namespaces};

@@ -27,8 +27,8 @@ struct Args {
     /// The image of sandboxes, for backends that have no image `host`.
     #[arg(long, default_value = "glovebox-test/debian", global = true)]
     image: String,
-    /// Only cases whose group is this, or whose sentence holds it.
-    filter: Option<String>,
+    /// Only cases whose group is one of these, or whose sentence holds one of them.
+    filter: Vec<String>,
     /// Prints the cases and runs none.
     #[arg(long)]
     list: bool,
@@ -50,6 +50,10 @@ struct Args {
     /// Runs the suite on a host that gives no namespaces, which it makes for itself. Only root can.
     #[arg(long)]
     without_namespaces: bool,
+    /// Hides the files of sandboxes from the host, so that the guest is asked for them, as it is where no folder of the host
+    /// holds them.
+    #[arg(long, global = true)]
+    through_guest: bool,
     #[command(subcommand)]
     soak: Option<Soak>,
 }
@@ -169,8 +173,9 @@ fn run(args: Args) -> anyhow::Result<bool> {
     if args.as_user.is_some() || args.without_namespaces {
         let mut rest: Vec<std::ffi::OsString> = vec!["--backend".into(), args.backend.into()];
         rest.extend(["--longest".into(), args.longest.to_string().into()]);
+        rest.extend(args.through_guest.then(|| "--through-guest".into()));
         rest.extend(args.json.then(|| "--json".into()));
-        rest.extend(args.filter.map(Into::into));
+        rest.extend(args.filter.into_iter().map(Into::into));
         let probe = find_probe(args.probe)?;
         return match (args.as_user, args.without_namespaces) {
             (Some(kind), false) => run_as(kind, args.delegate, &probe, &rest),
@@ -186,7 +191,7 @@ fn run(args: Args) -> anyhow::Result<bool> {
     if args.soak.is_none() {
         have_few_descriptors()?;
     }
-    let subject = start_backend(&args.backend, &args.image)?;
+    let subject = start_backend(&args.backend, &args.image, args.through_guest)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match args.soak {
@@ -217,8 +222,9 @@ fn list() {
 }
 
 /// Starts a backend by its name. Must come before any runtime: the launcher is forked from a single thread.
-fn start_backend(name: &str, image: &str) -> anyhow::Result<Rc<dyn Subject>> {
+fn start_backend(name: &str, image: &str, through_guest: bool) -> anyhow::Result<Rc<dyn Subject>> {
     match name {
+        "native" if through_guest => Ok(Rc::new(NativeSubject::new(NativeBackend::start()?).through_guest())),
         "native" => Ok(Rc::new(NativeSubject::new(NativeBackend::start()?))),
         "docker" => Ok(Rc::new(DockerSubject::new(image)?)),
         other => bail!("there is no backend {other:?} to test; known: native, docker"),

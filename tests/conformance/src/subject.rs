@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{
     Leftovers, Traces,
     leftovers::{native_traces, native_traces_of, owner_name},
+    through_guest::ThroughGuest,
 };
 
 /// A backend under test.
@@ -35,6 +36,8 @@ pub trait Subject {
 /// The native backend.
 pub struct NativeSubject {
     backend: Arc<NativeBackend>,
+    /// The same, as the suite is to see it.
+    shown: Arc<dyn Backend>,
     /// The name that the launcher gives to everything it makes; known once it has made its first sandbox.
     owner: OnceCell<String>,
 }
@@ -42,13 +45,21 @@ pub struct NativeSubject {
 impl NativeSubject {
     /// Wraps the backend that `main` started.
     pub fn new(backend: NativeBackend) -> Self {
-        NativeSubject { backend: Arc::new(backend), owner: OnceCell::new() }
+        let backend = Arc::new(backend);
+        NativeSubject { shown: backend.clone(), backend, owner: OnceCell::new() }
+    }
+
+    /// Hides the files of its sandboxes from the host, so that the guest is asked for them.
+    #[must_use]
+    pub fn through_guest(mut self) -> Self {
+        self.shown = Arc::new(ThroughGuest::new(self.shown));
+        self
     }
 }
 
 impl Subject for NativeSubject {
     fn backend(&self) -> Arc<dyn Backend> {
-        Arc::clone(&self.backend) as Arc<dyn Backend>
+        Arc::clone(&self.shown)
     }
 
     fn traces(&self) -> Traces {

@@ -27,8 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Which cases to run and how to tell of them.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Only cases whose group or name holds this text.
-    pub filter: Option<String>,
+    /// Only cases whose group is one of these, or whose name holds one of them; all without any.
+    pub filter: Vec<String>,
     /// One JSON document at the end in place of lines.
     pub json: bool,
     /// The probe on the host.
@@ -66,7 +66,7 @@ pub async fn run_suite(subject: Rc<dyn Subject>, options: &Options) -> anyhow::R
     warm_up(&backend, &features).await?;
     let mut summary = Summary::default();
     let mut lines = Vec::new();
-    for case in crate::all().filter(|case| fits(case, options.filter.as_deref())) {
+    for case in crate::all().filter(|case| fits(case, &options.filter)) {
         let start = Instant::now();
         let verdict = run_case(&case, &subject, &features, options).await?;
         let ms = start.elapsed().as_millis() as u64;
@@ -85,8 +85,9 @@ async fn warm_up(backend: &Arc<dyn Backend>, features: &Features) -> anyhow::Res
     sandbox.destroy().await.context("the first sandbox cannot be destroyed")
 }
 
-fn fits(case: &Case, filter: Option<&str>) -> bool {
-    filter.is_none_or(|text| case.group == text || case.name().contains(text) || case.function.contains(text))
+fn fits(case: &Case, filter: &[String]) -> bool {
+    let fits = |text: &String| case.group == text || case.name().contains(text) || case.function.contains(text);
+    filter.is_empty() || filter.iter().any(fits)
 }
 
 async fn run_case(

@@ -1,6 +1,7 @@
 //! Files and folders of the host, copied in and out.
 
 use std::{
+    collections::BTreeSet,
     fs::File,
     io::{self, Read},
     os::fd::OwnedFd,
@@ -66,6 +67,27 @@ impl Files {
         match packing.failed {
             Some(error) => Err(error),
             None => pushed.and_then(|()| complete(packing.pack.left_out())),
+        }
+    }
+
+    /// Copies a whole workspace in, but for what lies at some paths of it. Says what could not be copied, if there was any.
+    pub(crate) async fn push_workspace(
+        &self,
+        folder: OwnedFd,
+        source: &Path,
+        (path, without): (&FilePath, BTreeSet<Vec<u8>>),
+    ) -> Result<Option<Error>> {
+        let pack = Pack::folder(folder).map_err(|error| unreadable(source, error))?.without(without);
+        let mut packing = Packing { pack, failed: None };
+        let pushed = self.push_tar(path, &mut packing).await;
+        if let Some(error) = packing.failed {
+            return Err(error);
+        }
+        match pushed {
+            Ok(()) => Ok(complete(packing.pack.left_out()).and_then(|()| complete(packing.pack.specials())).err()),
+            // The guest could not make some of it, and has made the rest.
+            Err(error) if error.code == ErrorCode::FileUnreadable => Ok(Some(error)),
+            Err(error) => Err(error),
         }
     }
 

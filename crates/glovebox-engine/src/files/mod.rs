@@ -157,7 +157,13 @@ impl Files {
 
     /// Reads a file, or a part of it. A file that grows meanwhile ends where it ended when it was opened.
     pub async fn read(&self, path: &FilePath, range: Range) -> Result<FileStream> {
-        let request = ReadFile { path: bytes_of(path), offset: range.offset, length: range.length };
+        self.read_by(path, range, FollowLinks::Yes).await
+    }
+
+    /// The same as [`Files::read`], with links anywhere in the path followed or refused.
+    pub(crate) async fn read_by(&self, path: &FilePath, range: Range, links: FollowLinks) -> Result<FileStream> {
+        let (path_bytes, refuse_links) = (bytes_of(path), links == FollowLinks::No);
+        let request = ReadFile { path: path_bytes, offset: range.offset, length: range.length, refuse_links };
         let mut frames = self.ask(path::READ, &request).await?;
         let entry = frames.first(FrameKind::Entry, "read").await.and_then(|frame| read(&frame));
         let entry = streams::entry(path.clone(), self.channel.judge(entry)?);
@@ -249,9 +255,8 @@ impl Files {
     /// Sends a request that is one message.
     async fn ask(&self, path: &str, request: &impl Message) -> Result<Frames> {
         let asked = async {
-            let (mut sending, opening) = self.channel.request(path).await?;
-            sending.send(Frame::message(FrameKind::Query, request)).await?;
-            sending.end()?;
+            let (sending, opening) = self.channel.request(path).await?;
+            sending.send_last(Frame::message(FrameKind::Query, request)).await?;
             opening.answer().await
         };
         let receiving = self.channel.judge(in_time(asked).await)?;
@@ -321,7 +326,7 @@ async fn send_content(
 }
 
 /// The error for an answer that is not the one that was hoped for.
-fn refused(frame: Option<Frame>, act: &str) -> Error {
+pub(crate) fn refused(frame: Option<Frame>, act: &str) -> Error {
     match frame {
         Some(frame) if frame.kind == FrameKind::Failed => match read(&frame) {
             Ok(told) => failed(&told, act),

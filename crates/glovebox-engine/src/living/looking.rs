@@ -3,7 +3,8 @@
 use std::{path::PathBuf, sync::Arc};
 
 use glovebox_core::{
-    ChangeRecord, ContentKeeper, Error, ErrorCode, LookFor, Result, SandboxId, SandboxName, Secret, WorkspaceMode,
+    ChangeRecord, ContentKeeper, Error, ErrorCode, LookFor, Result, SandboxId, SandboxName, SandboxRecord, Secret,
+    WorkspaceMode,
 };
 
 use crate::{
@@ -45,7 +46,10 @@ impl Engine {
             None => None,
         };
         let as_keeper = keeper.clone().map(|keeper| keeper as Arc<dyn ContentKeeper>);
-        let look = self.backend().changes_of_living(id, &self.with_storage(&record.spec)?.0, as_keeper).await?;
+        let look = match self.backend().files_through_guest() {
+            true => self.open_to_look(&record, text).await?.place.look(LookFor::Changes, &[], as_keeper).await?,
+            false => self.backend().changes_of_living(id, &self.with_storage(&record.spec)?.0, as_keeper).await?,
+        };
         let workspace = record.spec.workspace.as_ref();
         if let Some(workspace) = workspace.filter(|_| look.workspace_gone) {
             let folder = workspace.source.display();
@@ -59,6 +63,19 @@ impl Engine {
             workspace: workspace.map(|workspace| workspace.source.clone()),
             mode: workspace.map(|workspace| workspace.mode),
             record: look.changes,
+        })
+    }
+}
+
+impl Engine {
+    /// Takes hold of a sandbox whose files are there only while it runs.
+    async fn open_to_look(&self, record: &SandboxRecord, text: &str) -> Result<Sandbox> {
+        self.open(text).await.map_err(|error| match error.code {
+            ErrorCode::WrongState => {
+                let message = format!("{}, and what it changed can be told only while it runs", error.message);
+                Error { message, ..error }
+            }
+            _ => self.explain_lost(record.sandbox, error),
         })
     }
 }
@@ -80,7 +97,7 @@ impl Sandbox {
             }
             None => None,
         };
-        let look = self.engine.backend().changes(self.id(), LookFor::Changes, &[], keeper).await?;
+        let look = self.place.look(LookFor::Changes, &[], keeper).await?;
         let mut record = look.changes;
         mask_names(&mut record, &names.iter().collect::<Vec<_>>());
         Ok(record)

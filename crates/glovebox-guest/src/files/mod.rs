@@ -15,6 +15,7 @@ mod open;
 mod put;
 mod read;
 mod remove;
+mod survey;
 mod watch;
 mod write;
 
@@ -75,7 +76,8 @@ impl<T> At<T> for rustix::io::Result<T> {
 
 /// Whether this is the path of a request about files.
 pub(crate) fn serves(path: &str) -> bool {
-    [path::READ, path::WRITE, path::LIST, path::STAT, path::CHANGE, path::PULL, path::PUSH, path::WATCH].contains(&path)
+    let reading = [path::READ, path::LIST, path::STAT, path::SURVEY, path::PULL, path::WATCH];
+    reading.contains(&path) || [path::WRITE, path::CHANGE, path::PUSH].contains(&path)
 }
 
 /// Serves a request about files.
@@ -101,6 +103,7 @@ async fn answer(path: &str, first: &Frame, frames: &mut Frames, out: &mut SendSt
         path::READ => read::read(&message(first)?, out).await,
         path::WRITE => write::write(&message(first)?, frames, out).await,
         path::LIST => list::list(&message(first)?, out).await,
+        path::SURVEY => survey::survey(&message(first)?, out).await,
         path::STAT => list::stat(&message(first)?, out).await,
         path::CHANGE => change::change(message(first)?, out).await,
         path::PULL => archive::pull(&message(first)?, out).await,

@@ -26,19 +26,27 @@ pub(super) fn is_kernels(path: &[u8]) -> bool {
 
 /// Opens what a path leads to, links followed. The kernel's own files are refused, however they were reached.
 pub(super) fn open(path: &[u8], flags: OFlags) -> Result<OwnedFd, Trouble> {
+    open_by(path, flags, Links::Follow)
+}
+
+fn open_by(path: &[u8], flags: OFlags, links: Links) -> Result<OwnedFd, Trouble> {
     if is_kernels(path) {
         return Err(Trouble::new(Obstacle::KernelsOwn, path));
     }
     if flags.contains(OFlags::PATH) {
-        return open_checked(path, flags);
+        return open_checked(path, flags, links);
     }
     // To open a file of the kernel's can do things, so it is looked at first; and again, since it may be another one then.
-    drop(open_checked(path, OFlags::PATH)?);
-    open_checked(path, flags | OFlags::NONBLOCK | OFlags::NOCTTY)
+    drop(open_checked(path, OFlags::PATH, links)?);
+    open_checked(path, flags | OFlags::NONBLOCK | OFlags::NOCTTY, links)
 }
 
-fn open_checked(path: &[u8], flags: OFlags) -> Result<OwnedFd, Trouble> {
-    let file = openat2(CWD, path, flags | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_MAGICLINKS).at(path)?;
+fn open_checked(path: &[u8], flags: OFlags, links: Links) -> Result<OwnedFd, Trouble> {
+    let resolve = match links {
+        Links::Follow => ResolveFlags::NO_MAGICLINKS,
+        Links::Refuse => ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS,
+    };
+    let file = openat2(CWD, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve).at(path)?;
     match is_kernels_own(&file).at(path)? {
         true => Err(Trouble::new(Obstacle::KernelsOwn, path)),
         false => Ok(file),
@@ -46,7 +54,7 @@ fn open_checked(path: &[u8], flags: OFlags) -> Result<OwnedFd, Trouble> {
 }
 
 /// Opens a regular file for reading, and nothing else: a pipe would be empty for ever, and a device never.
-pub(super) fn open_ordinary(path: &[u8]) -> Result<(OwnedFd, Stat), Trouble> {
+pub(super) fn open_ordinary(path: &[u8], links: Links) -> Result<(OwnedFd, Stat), Trouble> {
     let look = |file: &OwnedFd| {
         let stat = rustix::fs::fstat(file).at(path)?;
         match FileType::from_raw_mode(stat.st_mode) {
@@ -55,8 +63,8 @@ pub(super) fn open_ordinary(path: &[u8]) -> Result<(OwnedFd, Stat), Trouble> {
             _ => Err(Trouble::new(Obstacle::NotOrdinary, path)),
         }
     };
-    look(&open(path, OFlags::PATH)?)?;
-    let file = open(path, OFlags::RDONLY)?;
+    look(&open_by(path, OFlags::PATH, links)?)?;
+    let file = open_by(path, OFlags::RDONLY, links)?;
     let stat = look(&file)?;
     Ok((file, stat))
 }

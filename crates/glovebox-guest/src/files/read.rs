@@ -5,13 +5,14 @@ use glovebox_proto::{Frame, FrameKind, bound, file::ReadFile};
 use h2::SendStream;
 use rustix::{buffer::spare_capacity, io::Errno};
 
-use super::{At, Trouble, done, list::entry, open::open_ordinary, open::split};
+use super::{At, Trouble, done, list::entry, open::Links, open::open_ordinary, open::split};
 use crate::stream;
 
 /// Sends what is known of a file, then its bytes. A file that grows meanwhile ends where it ended when it was opened; one
 /// that shrinks ends earlier, which the host sees by the count.
 pub(super) async fn read(request: &ReadFile, out: &mut SendStream<Bytes>) -> Result<(), Trouble> {
-    let (file, stat) = open_ordinary(&request.path)?;
+    let links = if request.refuse_links { Links::Refuse } else { Links::Follow };
+    let (file, stat) = open_ordinary(&request.path, links)?;
     let known = entry(split(&request.path).1, &stat, Bytes::new());
     stream::send(out, Frame::message(FrameKind::Entry, &known)).await?;
     let mut at = request.offset;

@@ -1,22 +1,11 @@
 //! What a file was or is, with its content where that is wanted.
 
-use std::{
-    fs::File,
-    io::Read,
-    time::{Duration, Instant},
-};
+use std::{fs::File, io::Read, time::Instant};
 
-use glovebox_core::{ContentKeeper, FileKind, FileStamp, FileState, KeptContent, NotKept};
+use glovebox_core::{ContentKeeper, FileKind, FileStamp, FileState, KeptContent, NotKept, look_bound};
 use rustix::fs::{FileType, OFlags, Stat};
 
 use super::folder::{Entry, open_here};
-
-/// Bytes of one file that are kept.
-const MOST_FILE: u64 = 256 << 20;
-/// Bytes of all files of a change set that are kept.
-const MOST_BYTES: u64 = 1 << 30;
-/// How long the keeping may take; the names are collected all the same.
-const LONGEST: Duration = Duration::from_secs(30);
 
 /// Hands contents to their keeper, within bounds.
 pub(super) struct Contents<'a> {
@@ -27,7 +16,7 @@ pub(super) struct Contents<'a> {
 
 impl<'a> Contents<'a> {
     pub(super) fn new(keeper: Option<&'a dyn ContentKeeper>) -> Self {
-        Contents { keeper, left: MOST_BYTES, until: Instant::now() + LONGEST }
+        Contents { keeper, left: look_bound::KEPT, until: Instant::now() + look_bound::KEEPING }
     }
 
     /// What stands at an entry.
@@ -58,7 +47,7 @@ impl<'a> Contents<'a> {
     }
 
     fn keep(&mut self, keeper: &dyn ContentKeeper, entry: Entry<'_>, bytes: u64) -> Result<KeptContent, NotKept> {
-        if bytes > MOST_FILE {
+        if bytes > look_bound::KEPT_FILE {
             return Err(NotKept::TooLarge);
         }
         let stamp = stamp(entry.stat);

@@ -7,12 +7,11 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
+use glovebox_core::look_bound;
 use rustix::{
     fs::{Dir, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, openat2},
     io::Errno,
 };
-
-use super::MOST;
 
 /// An entry of a folder, and what was seen of it.
 #[derive(Clone, Copy)]
@@ -62,7 +61,7 @@ pub(super) fn open_here(folder: impl AsFd, name: &CStr, flags: OFlags) -> io::Re
 /// The entries of a folder, at most as many as a change set takes.
 pub(super) fn entries(folder: &OwnedFd) -> io::Result<Vec<(CString, Stat)>> {
     let mut found = Vec::new();
-    for entry in Dir::read_from(folder)?.take(MOST) {
+    for entry in Dir::read_from(folder)?.take(look_bound::CHANGES) {
         let name = entry?.file_name().to_owned();
         if name.as_c_str() != c"."
             && name.as_c_str() != c".."

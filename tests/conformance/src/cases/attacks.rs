@@ -8,7 +8,7 @@ use crate::{World, case::cases, reading::read_until};
 
 cases!["attacks":
     no_setuid_program_reaches_a_folder_of_the_host needs(mounts),
-    a_huge_hollow_file_of_the_workspace_does_not_hold_up_the_end needs(workspace_overlay),
+    a_huge_hollow_file_of_the_workspace_does_not_hold_up_the_end without(files_through_guest),
     a_hollow_artifact_larger_than_the_disk_is_left_out_and_said,
     names_that_are_no_text_are_left_out_and_said,
     a_path_that_is_too_long_for_the_host_loses_no_outcome,

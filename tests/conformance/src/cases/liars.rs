@@ -24,6 +24,7 @@ cases!["liars":
     a_guest_that_lists_without_an_end_is_stopped,
     a_guest_that_goes_away_again_and_again_is_given_up,
     a_guest_that_is_killed_loses_all_its_runs_and_no_others,
+    a_guest_that_lies_about_its_workspace_fails_its_sandbox,
     a_guest_that_lies_about_files_fails_its_sandbox,
     a_guest_that_sends_a_hostile_archive_makes_nothing_on_the_host,
     a_guest_that_gives_strange_reasons_is_only_an_error,
@@ -121,6 +122,17 @@ async fn ask(files: &Files, lie: FileLie) -> glovebox_core::Result<()> {
         }
         _ => files.stat(&path("file"), FollowLinks::Yes).await.map(drop),
     }
+}
+
+async fn a_guest_that_lies_about_its_workspace_fails_its_sandbox(w: World) {
+    use FileLie::{ClimbingMet, EndlessSurvey, MetTwice, NoSurveyEnd, OtherAnswer, TooManyEntries};
+    for lie in [MetTwice, ClimbingMet, EndlessSurvey, OtherAnswer, TooManyEntries] {
+        let sandbox = sandbox_of(&w, Lie::File(lie)).await;
+        let error = soon(sandbox.changes()).await.expect_err("a lie is no answer");
+        assert_eq!(error.code, ErrorCode::ChannelViolation, "{lie:?}: {error:?}");
+    }
+    let sandbox = sandbox_of(&w, Lie::File(NoSurveyEnd)).await;
+    assert_eq!(soon(sandbox.changes()).await.expect_err("it is cut off").code, ErrorCode::SandboxLost);
 }
 
 async fn a_guest_that_lies_about_files_fails_its_sandbox(w: World) {

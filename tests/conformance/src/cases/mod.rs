@@ -3,6 +3,7 @@
 mod artifacts;
 mod attacks;
 mod bare;
+mod change_records;
 mod clients;
 mod compatibility;
 mod compile;
@@ -84,6 +85,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         usage::CASES,
         run_groups::CASES,
         run_changes::CASES,
+        change_records::CASES,
         secrets::CASES,
         session_ends::CASES,
         sessions::CASES,
