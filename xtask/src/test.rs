@@ -78,6 +78,7 @@ pub(crate) fn test() -> Result<()> {
         ])
     });
     suites.run("Docker for tests", docker::check);
+    suites.run("conformance, docker", docker_conformance);
     suites.run("the README's first command", first_command);
     suites.run("examples", examples::examples);
     for example in ["embed", "coding_loop", "notebook"] {
@@ -146,13 +147,26 @@ fn count_libtest(text: &str) -> Counts {
 
 /// The conformance suite against the native backend. Its last line with counts is the summary.
 fn conformance(flags: &[&str]) -> Result<Counts> {
+    suite(&[], &[&["--backend", "native"], flags].concat())
+}
+
+/// One run of the suite: what starts it, and its flags.
+fn suite(by: &[&str], flags: &[&str]) -> Result<Counts> {
     let program = built("debug", "conformance").to_string_lossy().into_owned();
-    let argv: Vec<&str> = [program.as_str(), "--backend", "native"].iter().chain(flags).copied().collect();
+    let argv = [by, &[program.as_str()], flags].concat();
     let (ok, text) = run_and_read(&argv)?;
     let counts = count_conformance(&text);
     ensure!(ok || counts.failed > 0, "the conformance suite ended before a case failed");
     ensure!(counts.passed > 0, "the conformance suite printed no summary that was understood");
     Ok(counts)
+}
+
+/// The conformance suite against the Docker backend, with a daemon of its own.
+fn docker_conformance() -> Result<Counts> {
+    let daemon = docker::with_images(docker::daemon::Lifetime::OfThisProcess)?;
+    let host = format!("DOCKER_HOST={}", daemon.places.host());
+    let image = docker::images::reference("debian");
+    suite(&["env", &host], &["--backend", "docker", "--image", &image])
 }
 
 /// Reads the last line that holds `N passed`, and the reasons from the lines `skipped: CASE: WHY` behind it.

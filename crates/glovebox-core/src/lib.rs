@@ -17,6 +17,7 @@ mod limits;
 mod living;
 mod outcome;
 mod path;
+mod pauses;
 mod printable;
 mod result;
 mod secret;
@@ -42,6 +43,7 @@ pub use limits::{DEFAULT_GRACE, Enforcement, Limits, LimitsInForce};
 pub use living::{EndReason, Lifetime, Living, SandboxName, SandboxRecord, SandboxState};
 pub use outcome::{Ending, LimitKind, Outcome, decide_outcome};
 pub use path::InsidePath;
+pub use pauses::{FREEZING, Pauses};
 pub use printable::printable;
 pub use result::{
     Artifact, CommandRecord, CompileRecord, Denial, OutputRecord, RunResult, Step, Warning, WorkspaceRecord,

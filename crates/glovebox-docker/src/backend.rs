@@ -20,6 +20,7 @@ use glovebox_core::{
     Backend, Created, Error, ErrorCode, Evidence, Features, Found, GuestStream, Image, ImageReference, Isolation,
     LimitsInForce, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState, StoreUse, UsageNow,
 };
+use jiff::Timestamp;
 use tokio::{
     net::{UnixListener, UnixStream},
     sync::OnceCell,
@@ -314,13 +315,28 @@ impl Backend for DockerBackend {
 
     async fn pause(&self, id: SandboxId) -> Result<Option<u64>> {
         let held = self.held(id)?;
+        held.meeting.note_pause(true).map_err(host_io)?;
         self.client.ask("pause a container", SLOW, self.client.docker.pause_container(&held.container)).await?;
-        Ok(None)
+        let groups = held.met.get().map(|met| met.groups.clone());
+        let reclaiming = tokio::task::spawn_blocking(move || groups.and_then(|groups| groups.reclaim()));
+        // It goes on when nobody waits for it any more.
+        Ok(tokio::time::timeout(RECLAIMING, reclaiming).await.ok().and_then(Result::ok).flatten())
     }
 
     async fn resume(&self, id: SandboxId) -> Result<()> {
         let held = self.held(id)?;
+        held.meeting.note_pause(false).map_err(host_io)?;
         self.client.ask("let a container go on", SLOW, self.client.docker.unpause_container(&held.container)).await
+    }
+
+    fn paused_since(&self, id: SandboxId, since: Timestamp) -> Duration {
+        Meeting::of(&self.settings.runtime_folder, id).paused_since(since)
+    }
+
+    async fn unused_for(&self, id: SandboxId) -> Option<Duration> {
+        let held = self.hold(id).await.ok()?;
+        let met = held.met.get()?;
+        held.meeting.unused_for().filter(|_| met.groups.usage(None).processes == 0)
     }
 
     async fn remove_store(&self, store: &Path) -> Result<()> {
@@ -349,6 +365,9 @@ fn remove_folder(folder: &Path) -> io::Result<()> {
         other => other,
     }
 }
+
+/// How long is waited for memory to be given back.
+const RECLAIMING: Duration = Duration::from_secs(2);
 
 /// How long a guest may take from the start of its container until it is ready.
 const ARRIVAL: Duration = Duration::from_secs(60);

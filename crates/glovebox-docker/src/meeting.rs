@@ -4,16 +4,18 @@ use std::{
     fs, io,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use glovebox_core::SandboxId;
+use glovebox_core::{Pauses, SandboxId};
 use glovebox_proto::container::{CHANNEL, GUEST_SOCKET, HOST_SOCKET, LONGEST_REPORT, Report};
+use jiff::Timestamp;
 use tokio::{
     io::AsyncReadExt,
     net::{UnixListener, UnixStream},
 };
 
-/// The folder of one sandbox below the runtime folder.
+/// The folder of one sandbox below the runtime folder: what both sides see in `channel`, and beside it what only the host does.
 #[derive(Clone, Debug)]
 pub(crate) struct Meeting(PathBuf);
 
@@ -26,20 +28,58 @@ impl Meeting {
     /// Makes the folder and listens in it for the guest.
     pub(crate) fn open(&self) -> io::Result<UnixListener> {
         let _ = fs::remove_dir_all(&self.0);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(self.folder())?;
         let listener = UnixListener::bind(self.inside(HOST_SOCKET))?;
         fs::set_permissions(self.inside(HOST_SOCKET), fs::Permissions::from_mode(0o600))?;
         Ok(listener)
     }
 
     /// The folder, as it is mounted.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.0
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.0.join("channel")
     }
 
     /// Connects to the guest of a living sandbox.
     pub(crate) async fn connect(&self) -> io::Result<UnixStream> {
-        UnixStream::connect(self.inside(GUEST_SOCKET)).await
+        let stream = UnixStream::connect(self.inside(GUEST_SOCKET)).await?;
+        fs::write(self.used(), "")?;
+        Ok(stream)
+    }
+
+    /// For how long nobody connected.
+    pub(crate) fn unused_for(&self) -> Option<Duration> {
+        let used = fs::metadata(self.used()).or_else(|_| fs::metadata(&self.0)).and_then(|found| found.modified());
+        used.ok().and_then(|at| at.elapsed().ok())
+    }
+
+    /// Notes that a pause is about to begin, or to end.
+    pub(crate) fn note_pause(&self, begins: bool) -> io::Result<()> {
+        let mut pauses = self.pauses();
+        let (now, is_frozen) = (now_ms(), pauses.is_open());
+        if begins {
+            pauses.begin(now, is_frozen)
+        } else {
+            pauses.end(now, is_frozen)
+        }
+        let new = self.0.join("pauses.new");
+        fs::write(&new, serde_json::to_vec(&pauses)?)?;
+        fs::rename(new, self.0.join("pauses"))
+    }
+
+    /// How long the sandbox was paused since a moment.
+    pub(crate) fn paused_since(&self, since: Timestamp) -> Duration {
+        let pauses = self.pauses();
+        let paused = pauses.since(since.as_millisecond(), now_ms(), pauses.is_open());
+        Duration::from_millis(paused.max(0) as u64)
+    }
+
+    fn pauses(&self) -> Pauses {
+        fs::read(self.0.join("pauses")).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+    }
+
+    /// The file whose time says when somebody connected last.
+    fn used(&self) -> PathBuf {
+        self.0.join("used")
     }
 
     /// Removes the folder.
@@ -49,8 +89,12 @@ impl Meeting {
 
     /// Where a socket is on the host.
     fn inside(&self, socket: &str) -> PathBuf {
-        self.0.join(Path::new(socket).strip_prefix(CHANNEL).unwrap_or(Path::new("host")))
+        self.folder().join(Path::new(socket).strip_prefix(CHANNEL).unwrap_or(Path::new("host")))
     }
+}
+
+fn now_ms() -> i64 {
+    Timestamp::now().as_millisecond()
 }
 
 /// The folder of all sandboxes.

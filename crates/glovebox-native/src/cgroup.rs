@@ -28,7 +28,6 @@ use serde::{Deserialize, Serialize};
 use crate::{living::GROUP_OWNER, sys};
 
 pub(crate) use evidence::{Counters, MemoryFiles, storage_bytes};
-pub(crate) use freezing::PATIENCE;
 pub(crate) use limits::GroupLimits;
 
 const FOLDER: &str = "glovebox";

@@ -76,6 +76,7 @@ impl Need {
             Need::File(path) => Some(format!("the host has no {path}")),
             Need::Rust if rust_toolchain().is_some() => None,
             Need::Rust => Some("rustc with cargo beside it is not in PATH".to_owned()),
+            Need::Root | Need::Fuse if !features.mounts => Some("the backend does not declare mounts".to_owned()),
             Need::Root | Need::Fuse if !features.living => Some("the backend does not declare living".to_owned()),
             Need::Root | Need::Fuse if !rustix::process::geteuid().is_root() => Some("mounting needs root".to_owned()),
             Need::Root | Need::Fuse if !root_is_shared() => {

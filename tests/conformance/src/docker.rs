@@ -87,6 +87,9 @@ impl Subject for DockerSubject {
         let folders = fs::read_dir(NativeBackend::runtime_folder().join("docker")).into_iter().flatten().flatten();
         things.extend(folders.map(|folder| format!("folder {}", folder.path().display())));
         things.extend(guests().into_iter().map(|pid| format!("process {pid}")));
+        let groups = fs::read_dir("/sys/fs/cgroup/memory/docker").or_else(|_| fs::read_dir("/sys/fs/cgroup/docker"));
+        let groups = groups.into_iter().flatten().flatten().filter(|entry| entry.path().is_dir());
+        things.extend(groups.map(|group| format!("control group {}", group.path().display())));
         let descriptors = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
         // Connections to Docker are kept for the next question, and their number is what was asked at one time.
         let sockets = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();

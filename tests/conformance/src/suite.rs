@@ -103,8 +103,8 @@ async fn run_case(
         return Ok(Verdict::Skipped("the backend does not declare namespaces".to_owned()));
     }
     let about = OF_BACKENDS.iter().filter(|(_, has, _)| !has(features));
-    if let Some((name, ..)) = about.into_iter().find(|(.., cases)| cases.contains(&case.function)) {
-        return Ok(Verdict::Skipped(format!("the backend does not declare {name}")));
+    if let Some((why, ..)) = about.into_iter().find(|(.., cases)| cases.contains(&case.function)) {
+        return Ok(Verdict::Skipped((*why).to_owned()));
     }
     let scratch = tempfile::Builder::new().prefix("conformance-").tempdir().context("no scratch folder")?;
     let world = World::new(Rc::clone(subject), features.clone(), options.probe.clone(), scratch.path().canonicalize()?);

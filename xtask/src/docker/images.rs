@@ -30,11 +30,7 @@ struct Recipe {
 const PROGRAM: &str = include_str!("recipes/says.c");
 
 const RECIPES: [Recipe; 4] = [
-    Recipe {
-        name: "debian",
-        script: include_str!("recipes/debian.sh"),
-        changes: &["ENV IMAGE_SAYS=debian", r#"CMD ["/bin/bash"]"#],
-    },
+    Recipe { name: "debian", script: include_str!("recipes/debian.sh"), changes: &[r#"CMD ["/bin/bash"]"#] },
     // Says everything that an image can say about how it wants to be run.
     Recipe {
         name: "busybox",

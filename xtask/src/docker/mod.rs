@@ -111,7 +111,8 @@ fn run(daemon: &Daemon, argv: &[&str]) -> Result<String> {
 }
 
 fn images_run(daemon: &Daemon) -> Result<()> {
-    let said = run(daemon, &[&images::reference("debian"), "sh", "-c", "python3 -V; node -v; echo $IMAGE_SAYS"])?;
+    let said =
+        run(daemon, &[&images::reference("debian"), "sh", "-c", "python3 -V; node -v; . /etc/os-release; echo $ID"])?;
     ensure!(said.contains("Python 3") && said.contains("v1") && said.contains("debian"), "debian: {said}");
     let said = run(daemon, &[&images::reference("busybox")])?;
     ensure!(said == "entry default\n", "busybox: {said}");

@@ -79,7 +79,15 @@ impl DockerBackend {
                 _ => {}
             }
         }
-        self.remove(container).await
+        self.remove(container).await?;
+        // One that ended by itself is over, with all of its files.
+        if let Some(store) = store.filter(|_| reason.is_some()) {
+            self.remove_volumes(Path::new(store)).await?;
+        }
+        if let Some(id) = owner::sandbox(found) {
+            Meeting::of(&self.settings.runtime_folder, id).remove();
+        }
+        Ok(())
     }
 
     /// Takes hold of a living sandbox.

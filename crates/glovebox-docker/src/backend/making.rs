@@ -78,7 +78,7 @@ impl DockerBackend {
             // What is left of it since it ended by itself.
             self.remove(&name).await?;
         }
-        let body = describe::container(id, spec, &image.id, limits, (&own, meeting.folder()));
+        let body = describe::container(id, spec, &image.id, limits, (&own, &meeting.folder()));
         let options = CreateContainerOptionsBuilder::new().name(&name).build();
         let asked = self.client.docker.create_container(Some(options), body);
         let made = self.client.ask("make a container", SLOW, asked).await.map_err(|error| explained(error, spec))?;

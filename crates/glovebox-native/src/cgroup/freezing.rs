@@ -3,16 +3,15 @@
 use std::{
     fs, io,
     path::PathBuf,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
+use glovebox_core::FREEZING;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::{Controller, Groups, Hierarchy, Side, Version, rest_after};
 use crate::sys;
 
-/// A process that waits in the kernel may not be frozen before that is over; so long it is waited for.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// What giving back memory may take of a CPU.
 const RECLAIM_SECONDS: u64 = 5;
 /// The bit of SIGKILL in a mask of signals.
@@ -23,7 +22,8 @@ impl Groups {
     pub(crate) fn wait_until_frozen(&self, frozen: bool) -> io::Result<()> {
         let begin = Instant::now();
         while self.is_frozen() != frozen {
-            if begin.elapsed() > PATIENCE {
+            // A process that waits in the kernel may not be frozen before that is over; so long it is waited for.
+            if begin.elapsed() > FREEZING {
                 return Err(rustix::io::Errno::TIMEDOUT.into());
             }
             rest_after(begin.elapsed());

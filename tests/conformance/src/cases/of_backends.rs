@@ -3,13 +3,13 @@
 
 use glovebox_core::Features;
 
-/// A feature by its name, whether a backend has it, and the cases about it by the names of their functions.
+/// Why cases are skipped, whether a backend is of the kind that they are about, and their functions' names.
 pub(crate) type About = (&'static str, fn(&Features) -> bool, &'static [&'static str]);
 
-/// Where the backend does not declare the feature these are skipped, and counted so.
+/// Where the backend is of another kind these are skipped, and counted so.
 pub(crate) const OF_BACKENDS: &[About] = &[
     (
-        "host_image",
+        "the backend does not declare host_image",
         |features| features.host_image,
         &[
             "a_compiler_of_the_host_builds_a_program",
@@ -21,7 +21,7 @@ pub(crate) const OF_BACKENDS: &[About] = &[
         ],
     ),
     (
-        "own_root",
+        "the backend does not declare own_root",
         |features| features.own_root,
         &[
             "every_layer_that_the_host_can_give_is_listed_as_present",
@@ -33,8 +33,45 @@ pub(crate) const OF_BACKENDS: &[About] = &[
         ],
     ),
     (
-        "one_store",
+        "the backend does not declare one_store",
         |features| features.one_store,
         &["files_do_not_count_as_memory", "all_folders_that_can_be_written_share_one_disk_limit"],
+    ),
+    (
+        "the backend does not declare disk_limit",
+        |features| features.disk_limit,
+        &[
+            "files_that_are_deleted_while_open_count_in_a_living_sandbox",
+            "what_lies_in_very_deep_folders_counts_in_a_living_sandbox",
+            "what_a_sandbox_uses_is_told_while_it_runs",
+            "what_is_written_is_held_to_the_disk_limit_and_room_can_be_made",
+        ],
+    ),
+    (
+        "the backend does not declare idmapped_mounts",
+        |features| features.idmapped_mounts,
+        &["a_read_write_workspace_writes_to_the_host_as_its_owner"],
+    ),
+    (
+        "the backend does not declare network_full",
+        |features| features.network_full,
+        &["a_layer_that_is_asked_for_and_missing_is_an_error"],
+    ),
+    (
+        "the backend has files_through_guest",
+        |features| !features.files_through_guest,
+        &["nothing_moves_in_a_paused_sandbox_and_it_goes_on_where_it_was"],
+    ),
+    (
+        "the backend does not declare guest_outlives_pause",
+        |features| features.guest_outlives_pause,
+        &[
+            "a_paused_sandbox_that_is_too_old_ends",
+            "a_run_of_a_paused_sandbox_is_cancelled_and_nothing_else_moves",
+            "whoever_follows_a_paused_run_can_end_it",
+            "one_that_was_killed_just_before_a_pause_ends",
+            "one_that_holds_a_sandbox_starts_nothing_in_it_while_it_is_paused",
+            "a_sandbox_starts_commands_again_whose_pause_was_ended_by_half",
+        ],
     ),
 ];
