@@ -11,8 +11,8 @@ use bollard::models::{
     MountVolumeOptions, ResourcesUlimits,
 };
 use glovebox_core::{
-    Access, Enforcement, Error, ErrorCode, HOME_DIR, LimitKind, LimitsInForce, Network, Result, SandboxId, SandboxSpec,
-    WORKING_DIR, WORKSPACE_DIR, WorkspaceMode,
+    Access, Enforcement, Error, ErrorCode, HOME_DIR, LimitKind, LimitsInForce, MountKind, Network, Result, SandboxId,
+    SandboxSpec, WORKING_DIR, WORKSPACE_DIR, WorkspaceMode,
 };
 use glovebox_proto::container::{CHANNEL, Door, GUEST, PLAN, Plan};
 
@@ -114,6 +114,10 @@ pub(crate) fn with_real_paths(spec: &SandboxSpec) -> Result<SandboxSpec> {
         }
     }
     for mount in &mut spec.mounts {
+        if mount.kind != MountKind::Host {
+            let message = "volumes, caches and projects are not there yet with the backend docker";
+            return Err(Error::new(ErrorCode::NotSupported, message).hint("use --backend native for them"));
+        }
         mount.source = real(&mount.source)?;
     }
     Ok(spec)
@@ -190,7 +194,8 @@ pub(crate) fn container(
         memory_swap: Some(memory),
         nano_cpus: Some((limits.cpus * 1e9) as i64),
         pids_limit: Some((limits.pids + OWN_PROCESSES) as i64),
-        ulimits: Some(vec![ulimit("nofile", limits.open_files.max(1024) as i64), ulimit("core", 0)]),
+        // Files that may be open are bounded by the zygote; the guest needs some for each run.
+        ulimits: Some(vec![ulimit("core", 0)]),
         tmpfs: Some(tmpfses),
         shm_size: Some(small.min(limits.memory_bytes) as i64),
         mounts: Some(mounts),

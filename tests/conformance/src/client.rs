@@ -12,7 +12,7 @@ use glovebox_core::{RunId, SandboxId};
 use glovebox_engine::{Engine, Event, RunRequest};
 use glovebox_ledger::Ledger;
 
-use crate::Subject;
+use crate::{Subject, World};
 
 /// A process that started a run, and shows what it writes.
 pub(crate) struct Client {
@@ -24,9 +24,18 @@ pub(crate) struct Client {
 
 impl Client {
     /// Starts a process that runs a line of the shell in a sandbox, and records it.
-    pub(crate) fn start(data_dir: &Path, sandbox: SandboxId, timeout: Duration, line: &str) -> Client {
+    pub(crate) fn start(w: &World, data_dir: &Path, sandbox: SandboxId, timeout: Duration, line: &str) -> Client {
         let mut child = Command::new(std::env::current_exe().expect("this program has a name"))
-            .args(["client", "--sandbox", &sandbox.to_string(), "--line", line, "--timeout-ms"])
+            .args([
+                "--backend",
+                w.backend().name(),
+                "client",
+                "--sandbox",
+                &sandbox.to_string(),
+                "--line",
+                line,
+                "--timeout-ms",
+            ])
             .arg(timeout.as_millis().to_string())
             .arg("--data-dir")
             .arg(data_dir)

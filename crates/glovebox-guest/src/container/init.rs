@@ -5,7 +5,7 @@ use std::{io, process::ExitCode};
 use glovebox_proto::container::{PLAN, Plan, Ready, Report};
 use rustix::{
     fs::Mode,
-    process::{Resource, umask},
+    process::{Resource, Rlimit, getrlimit, setrlimit, umask},
     thread::CapabilitySet,
 };
 use tokio::signal::unix::{SignalKind, signal};
@@ -99,6 +99,7 @@ fn set_up(plan: &Plan) -> Result<(Server, zygote::Zygote, Ready), Refusal> {
     // The image may have root in groups that commands are not in.
     step("leave groups", sys::give_up_groups())?;
     step("empty the bounding set", own::empty_bounding_set())?;
+    step("have descriptors for runs", take_descriptors())?;
     let filter = seccomp::compile();
     let zygote = step("start the zygote", zygote::start(plan, &filter))?;
     // Where the container has its keyring from its maker, it keeps that one.
@@ -113,6 +114,14 @@ fn set_up(plan: &Plan) -> Result<(Server, zygote::Zygote, Ready), Refusal> {
         Report::Ready(ready) => Ok((server, zygote, ready)),
         Report::Failed { step, errno } => Err(Refusal { step, error: io::Error::from_raw_os_error(errno) }),
     }
+}
+
+/// As many descriptors as a guest could ever need for its runs, or as many as there may be. The zygote has its own limit.
+fn take_descriptors() -> io::Result<()> {
+    const ENOUGH: u64 = 65_536;
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.unwrap_or(u64::MAX).min(ENOUGH).max(limit.current.unwrap_or(u64::MAX));
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum })?)
 }
 
 /// Serves until the host lets the sandbox end, its time has come, or it is asked to stop. Says with which code it ends.

@@ -50,12 +50,28 @@ pub(crate) const OF_BACKENDS: &[About] = &[
     (
         "the backend does not declare idmapped_mounts",
         |features| features.idmapped_mounts,
-        &["a_read_write_workspace_writes_to_the_host_as_its_owner"],
+        &[
+            "a_read_write_workspace_writes_to_the_host_as_its_owner",
+            "what_one_sandbox_hoards_is_missing_neither_to_the_host_nor_to_another",
+        ],
     ),
     (
         "the backend does not declare network_full",
         |features| features.network_full,
         &["a_layer_that_is_asked_for_and_missing_is_an_error"],
+    ),
+    (
+        "the backend does not declare mounts",
+        |features| features.mounts,
+        &[
+            "living_sandboxes_share_a_volume_at_the_same_time",
+            "a_volume_that_a_sandbox_has_stays_and_the_error_names_it",
+            "a_living_sandbox_is_held_to_the_size_of_its_volume",
+            "a_sandbox_starts_again_whatever_is_in_the_way_of_its_mounts",
+            "a_reset_keeps_volumes_and_files_of_the_project",
+            "files_added_to_a_project_appear_in_a_living_sandbox_and_cannot_be_changed",
+            "what_was_left_half_removed_is_finished_by_the_next_sandbox",
+        ],
     ),
     (
         "the backend has files_through_guest",
@@ -72,6 +88,7 @@ pub(crate) const OF_BACKENDS: &[About] = &[
             "one_that_was_killed_just_before_a_pause_ends",
             "one_that_holds_a_sandbox_starts_nothing_in_it_while_it_is_paused",
             "a_sandbox_starts_commands_again_whose_pause_was_ended_by_half",
+            "a_keeper_without_descriptors_turns_others_away_and_keeps_its_sandbox",
         ],
     ),
 ];
