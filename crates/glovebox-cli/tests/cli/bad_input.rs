@@ -190,7 +190,9 @@ fn labels_users_layers_and_the_like_are_checked() {
         ("--require-layer", "magic"),
         ("--network", "some"),
         ("--workspace-mode", "copy"),
-        ("--image", "debian:12"),
+        ("--image", "Debian:12"),
+        ("--image", "a b"),
+        ("--runtime", "a b"),
         ("--artifact", "/etc/passwd"),
         ("--artifact", "../../x"),
         ("--backend", "vmware"),
@@ -204,11 +206,18 @@ fn labels_users_layers_and_the_like_are_checked() {
 #[test]
 fn a_backend_that_is_not_in_this_build_says_so() {
     let bench = Bench::new();
-    for backend in ["docker", "kubernetes", "local"] {
+    for backend in ["kubernetes", "local"] {
         assert_eq!(bench.error(&["--backend", backend, "--", "true"]), ("backend_unavailable".into(), 125));
     }
-    let called = bench.call(["--backend", "docker", "gc", "--json"]);
+    let called = bench.call(["--backend", "kubernetes", "gc", "--json"]);
     assert_eq!(called.document()["error"]["code"], "backend_unavailable");
+}
+
+#[test]
+fn an_image_needs_a_backend_that_has_images() {
+    let bench = Bench::new();
+    assert_eq!(bench.error(&["--image", "debian:12", "--", "true"]), ("not_supported".into(), 125));
+    assert_eq!(bench.error(&["--runtime", "runsc", "--", "true"]), ("not_supported".into(), 125));
 }
 
 #[test]

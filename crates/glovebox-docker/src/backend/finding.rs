@@ -110,11 +110,13 @@ impl DockerBackend {
     /// What is known of the container of a sandbox that runs, whoever made it.
     pub(super) async fn find_held(&self, id: SandboxId, spec: &SandboxSpec) -> Result<Option<Arc<Held>>> {
         let Some(found) = self.container_of(id).await? else { return Ok(None) };
-        let Some(container) = found.id else { return Ok(None) };
+        let Some(container) = found.id.clone() else { return Ok(None) };
         let asked = self.client.docker.inspect_container(&container, None);
         let Some(seen) = self.client.ask_if_there("look at a container", SLOW, asked).await? else { return Ok(None) };
         let pid = seen.state.and_then(|state| state.pid).unwrap_or_default() as i32;
         if pid == 0 {
+            // It has just ended, and nobody else would remove what is left.
+            self.bury(&found).await?;
             return Ok(None);
         }
         let limits = describe::limits_in_force(spec, self.machine().await?);
