@@ -47,8 +47,16 @@ impl Client {
     pub(crate) fn new(host: Option<&str>) -> Result<Self> {
         let named = host.map(str::to_owned).or_else(|| std::env::var("DOCKER_HOST").ok());
         let place = named.filter(|text| !text.is_empty()).unwrap_or_else(|| format!("unix://{}", usual_socket()));
-        let wrong = |error: DockerError| {
-            Error::new(ErrorCode::BackendUnavailable, format!("Docker at {place} cannot be used")).because(error)
+        let wrong = |error: DockerError| match &error {
+            DockerError::SocketNotFoundError(_) => {
+                let message = format!("there is no Docker here: {place} does not exist");
+                Error::new(ErrorCode::BackendUnavailable, message).hint(
+                    "install or start Docker, or say where it listens with DOCKER_HOST; --backend native needs no Docker",
+                )
+            }
+            _ => Error::new(ErrorCode::BackendUnavailable, format!("Docker at {place} cannot be used"))
+                .because(error)
+                .hint("see DOCKER_HOST, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH; --backend native needs no Docker"),
         };
         let tls = std::env::var("DOCKER_TLS_VERIFY").is_ok_and(|value| !value.is_empty());
         let (docker, is_local) = match place.split_once("://") {
