@@ -2,12 +2,16 @@
 
 use std::{path::Path, sync::Arc};
 
-use glovebox_core::{Backend, Error, ErrorCode, Image, Language, Result, SandboxSpec};
+use glovebox_core::{Backend, Error, ErrorCode, Image, Language, Result, SandboxSpec, Warning};
 use glovebox_docker::{DockerBackend, Settings};
 use glovebox_engine::Toolchains;
 use glovebox_native::NativeBackend;
 
-use crate::{args::Globals, flags::Flags, verbs::data_dir};
+use crate::{
+    args::{Globals, SandboxArgs},
+    flags::Flags,
+    verbs::{data_dir, runtime},
+};
 
 /// Backends of later versions.
 const LATER: [&str; 2] = ["kubernetes", "local"];
@@ -43,13 +47,40 @@ pub(crate) fn kind(globals: &Globals, flags: &Flags) -> Result<Kind> {
     }
 }
 
+/// Which backend makes a sandbox, and why it is not the one that was asked for, where it is another.
+pub(crate) type Chosen = (Kind, Option<Warning>);
+
+/// Which backend makes a sandbox: the one that was asked for, or where that cannot be used, one that the caller lets stand in for it.
+pub(crate) fn choose(globals: &Globals, args: &SandboxArgs, flags: &Flags) -> Result<Chosen> {
+    let asked = kind(globals, flags)?;
+    let instead = flags.list("fallback", &args.fallback);
+    if let Some(other) = instead.iter().find(|name| **name != "native") {
+        return Err(flags.wrong("fallback", other, "expected native"));
+    }
+    let names_image = flags.check("image", &args.image, Image::parse)? != Image::Host || args.runtime.is_some();
+    if asked == Kind::Native || instead.is_empty() || names_image {
+        return Ok((asked, None));
+    }
+    let answer = docker(&data_dir(globals)).and_then(|docker| runtime()?.block_on(docker.probe()));
+    match answer {
+        Err(error) if error.code == ErrorCode::BackendUnavailable => {
+            Ok((Kind::Native, Some(instead_of_docker(&error))))
+        }
+        _ => Ok((asked, None)),
+    }
+}
+
+fn instead_of_docker(error: &Error) -> Warning {
+    Warning {
+        code: error.code.as_str().into(),
+        message: format!("the backend native was used in place of docker, as --fallback allows: {}", error.message),
+        hint: error.hint.clone(),
+    }
+}
+
 /// The backend for making sandboxes and removing their files.
-pub(crate) fn making(
-    globals: &Globals,
-    flags: &Flags,
-    native: Option<Result<NativeBackend>>,
-) -> Result<Arc<dyn Backend>> {
-    match kind(globals, flags)? {
+pub(crate) fn making(globals: &Globals, kind: Kind, native: Option<Result<NativeBackend>>) -> Result<Arc<dyn Backend>> {
+    match kind {
         Kind::Native => Ok(Arc::new(native.unwrap_or_else(NativeBackend::start)?)),
         Kind::Docker => Ok(Arc::new(docker(&data_dir(globals))?)),
     }

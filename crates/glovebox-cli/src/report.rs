@@ -167,10 +167,15 @@ pub(crate) fn warnings(result: &RunResult) {
     // Why a run was lost is told with its outcome.
     let is_told = |warning: &&Warning| why_lost(result) == Some(warning.message.as_str());
     for warning in result.warnings.iter().filter(|warning| !is_told(warning)) {
-        say(&format!("warning: {} [{}]", warning.message, warning.code));
-        if let Some(hint) = &warning.hint {
-            say(&format!("hint: {hint}"));
-        }
+        self::warning(warning);
+    }
+}
+
+/// Says one of them.
+pub(crate) fn warning(warning: &Warning) {
+    say(&format!("warning: {} [{}]", warning.message, warning.code));
+    if let Some(hint) = &warning.hint {
+        say(&format!("hint: {hint}"));
     }
 }
 

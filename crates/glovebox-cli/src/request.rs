@@ -10,7 +10,8 @@ use glovebox_engine::{Capture, RunRequest, Toolchains};
 
 use crate::{
     args::{CommandArgs, Globals, RunArgs, SandboxArgs},
-    backends, environment, files,
+    backends::{self, Chosen},
+    environment, files,
     flags::{Flags, Origin},
     program::{self, Typed},
     session::Wanted,
@@ -35,13 +36,14 @@ pub(crate) fn plan(
     args: &RunArgs,
     flags: &Flags,
     after_dashes: Option<Vec<OsString>>,
+    (kind, fell_back): Chosen,
 ) -> Result<Plan> {
-    let kind = backends::kind(globals, flags)?;
     let spec = sandbox_spec(&args.sandbox, flags)?;
     let toolchains = backends::toolchains(kind, files::toolchains(&args.sandbox, flags)?)?;
     let typed = Typed { call: "glovebox run".to_owned(), program: &args.program, after_dashes };
     let mut plan = command_plan(globals, typed, &args.command, flags, (spec, toolchains))?;
     backends::choose_image(&mut plan.request.spec, kind, plan.language)?;
+    plan.request.warnings.extend(fell_back);
     Ok(plan)
 }
 
@@ -210,6 +212,7 @@ mod tests {
     use super::*;
     use crate::{
         args::Verb,
+        backends::Kind,
         command_line::{Parsed, parse_with},
         config::Places,
     };
@@ -218,7 +221,7 @@ mod tests {
         let args = ["glovebox", "run", "--stdin", "/dev/null"].iter().chain(words).map(Into::into).collect();
         let Parsed::Line(line) = parse_with(args, &Places::nowhere())? else { panic!("unexpected help") };
         let Some(Verb::Run(run)) = line.cli.verb else { panic!("not a run") };
-        plan(&line.cli.globals, &run, &line.flags, line.after_dashes)
+        plan(&line.cli.globals, &run, &line.flags, line.after_dashes, (Kind::Native, None))
     }
 
     #[test]

@@ -2,20 +2,21 @@
 
 mod finding;
 mod making;
+mod sweeping;
 
 use std::{
     collections::HashMap,
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use async_trait::async_trait;
-use bollard::query_parameters::{
-    KillContainerOptionsBuilder, RemoveContainerOptionsBuilder, WaitContainerOptionsBuilder,
-};
-use futures_util::StreamExt;
+use bollard::query_parameters::KillContainerOptionsBuilder;
 use glovebox_core::{
     Backend, Created, Error, ErrorCode, Evidence, Features, Found, GuestStream, Image, ImageReference, Isolation,
     LimitsInForce, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState, StoreUse, UsageNow,
@@ -53,8 +54,15 @@ pub struct DockerBackend {
     client: Client,
     settings: Settings,
     machine: OnceCell<Machine>,
-    sandboxes: Mutex<HashMap<SandboxId, Arc<Held>>>,
+    sandboxes: Sandboxes,
+    /// How often what others left is removed, in a process that lives that long.
+    sweeps_every: Duration,
+    /// Whether somebody does so.
+    sweeps: AtomicBool,
 }
+
+/// The sandboxes that this process has made or taken hold of.
+type Sandboxes = Arc<Mutex<HashMap<SandboxId, Arc<Held>>>>;
 
 /// What this process holds of a sandbox.
 #[derive(Debug)]
@@ -69,6 +77,8 @@ struct Held {
     /// Where the guest is waited for, until it came.
     listener: Mutex<Option<UnixListener>>,
     met: OnceCell<Met>,
+    /// Docker did not answer when the end was asked for.
+    unanswered: AtomicBool,
 }
 
 /// What is known of a sandbox whose guest said that it is ready.
@@ -91,7 +101,22 @@ impl DockerBackend {
             return Err(Error::new(ErrorCode::NotSupported, message)
                 .hint("this version speaks to a Docker engine on the same machine, by its socket"));
         }
-        Ok(DockerBackend { client, settings, machine: OnceCell::new(), sandboxes: Mutex::default() })
+        let sandboxes = Sandboxes::default();
+        let (machine, sweeps) = (OnceCell::new(), AtomicBool::default());
+        Ok(DockerBackend { client, settings, machine, sandboxes, sweeps_every: sweeping::EVERY, sweeps })
+    }
+
+    /// Removes what dead owners left at another pace than once an hour. The first time is with the first sandbox, behind its
+    /// start.
+    #[must_use]
+    pub fn with_sweeps_every(mut self, pace: Duration) -> Self {
+        self.sweeps_every = pace;
+        self
+    }
+
+    /// Whether the engine answers, and within this time.
+    pub async fn answers_within(&self, patience: Duration) -> bool {
+        self.client.answers_within(patience).await
     }
 
     /// Where the engine is.
@@ -146,23 +171,6 @@ impl DockerBackend {
         let asked = self.client.docker.kill_container(&held.container, Some(options));
         let killed = self.client.ask_if_there("end a container", SLOW, asked).await?;
         Ok(evidence.filter(|_| killed.is_some()))
-    }
-
-    /// Removes a container and waits until it is gone.
-    async fn remove(&self, container: &str) -> Result<()> {
-        let options = RemoveContainerOptionsBuilder::new().force(true).build();
-        let asked = self.client.docker.remove_container(container, Some(options));
-        self.client.ask_if_there("remove a container", SLOW, asked).await?;
-        let condition = WaitContainerOptionsBuilder::new().condition("removed").build();
-        let mut gone = std::pin::pin!(self.client.docker.wait_container(container, Some(condition)));
-        // Whatever it says, that it is not there or with what it ended, it is gone then.
-        match tokio::time::timeout(SLOW, gone.next()).await {
-            Ok(_) => Ok(()),
-            Err(_) => {
-                Err(Error::new(ErrorCode::StillEnding, "the container was killed, and Docker has not removed it yet")
-                    .hint("`glovebox gc` removes what is left"))
-            }
-        }
     }
 }
 
@@ -226,7 +234,9 @@ impl Backend for DockerBackend {
     }
 
     async fn create(&self, id: SandboxId, spec: &SandboxSpec) -> Result<()> {
-        self.make(id, spec).await
+        self.make(id, spec).await?;
+        self.sweep_now_and_then();
+        Ok(())
     }
 
     async fn connect(&self, id: SandboxId) -> Result<GuestStream> {
@@ -272,12 +282,25 @@ impl Backend for DockerBackend {
 
     async fn end(&self, id: SandboxId) -> Result<Option<Evidence>> {
         let Ok(held) = self.held(id) else { return Ok(None) };
-        self.kill(&held).await
+        match self.kill(&held).await {
+            Err(error) if error.code == ErrorCode::BackendUnavailable => {
+                // What was counted is known all the same, and `destroy` says that the end is not.
+                held.unanswered.store(true, Ordering::Relaxed);
+                Ok(held.met.get().map(Met::evidence))
+            }
+            killed => killed,
+        }
     }
 
     async fn destroy(&self, id: SandboxId) -> Result<()> {
         let Some(held) = self.all().remove(&id) else { return Ok(()) };
-        let removed = self.remove(&held.container).await;
+        let removed = match held.unanswered.load(Ordering::Relaxed) {
+            true => Err(left_to_docker(&self.client.place)),
+            false => self.client.remove(&held.container).await.map_err(|error| match error.code {
+                ErrorCode::BackendUnavailable => left_to_docker(&self.client.place).because(error),
+                _ => error,
+            }),
+        };
         held.meeting.remove();
         removed
     }
@@ -288,11 +311,9 @@ impl Backend for DockerBackend {
         // come yet finds nobody who listens.
         held.meeting.remove();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let (docker, container) = (self.client.docker.clone(), held.container.clone());
-            runtime.spawn(async move {
-                let options = RemoveContainerOptionsBuilder::new().force(true).build();
-                let _ = docker.remove_container(&container, Some(options)).await;
-            });
+            let (client, container) = (self.client.clone(), held.container.clone());
+            // What does not succeed here is found by its labels.
+            runtime.spawn(async move { client.remove(&container).await });
         }
     }
 
@@ -340,17 +361,25 @@ impl Backend for DockerBackend {
     }
 
     async fn remove_store(&self, store: &Path) -> Result<()> {
-        self.remove_volumes(store).await
+        self.sweeper().remove_volumes(store).await
     }
 
     async fn collect_garbage(&self) -> Result<Vec<String>> {
-        self.remove_left().await
+        self.sweeper().remove_left().await
     }
 }
 
 /// What is said of a sandbox that is not there.
 fn gone(id: SandboxId) -> Error {
     Error::new(ErrorCode::SandboxLost, format!("the sandbox {id} is gone"))
+}
+
+/// What is said of a container whose end Docker was asked for and did not confirm.
+fn left_to_docker(place: &str) -> Error {
+    let message = format!("Docker at {place} does not answer, so nobody knows whether the container is removed");
+    Error::new(ErrorCode::StillEnding, message).hint(
+        "it ends by itself without us; when Docker answers again, `glovebox gc --backend docker` removes what is left",
+    )
 }
 
 /// What is said of a failure of this machine's own.

@@ -1,9 +1,18 @@
 //! Speaking with Docker: where it is, and how long it is waited for.
 
-use std::{future::Future, path::PathBuf, time::Duration};
+use std::{collections::HashMap, future::Future, path::PathBuf, pin::pin, time::Duration};
 
-use bollard::{API_DEFAULT_VERSION, Docker, errors::Error as DockerError};
+use bollard::{
+    API_DEFAULT_VERSION, Docker,
+    errors::Error as DockerError,
+    models::ContainerSummary,
+    query_parameters::{ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, WaitContainerOptionsBuilder},
+};
+use futures_util::StreamExt;
 use glovebox_core::{Error, ErrorCode, Result};
+use tokio::time::{Instant, timeout};
+
+use crate::owner;
 
 /// Where Docker listens when nobody says anything else.
 const USUAL_SOCKET: &str = "/var/run/docker.sock";
@@ -13,6 +22,12 @@ pub(crate) const QUICK: Duration = Duration::from_secs(15);
 
 /// What needs some, on a machine that is busy.
 pub(crate) const SLOW: Duration = Duration::from_secs(120);
+
+/// After so long without an answer, an engine is asked whether it still speaks.
+const DOUBT: Duration = Duration::from_secs(5);
+
+/// It says so within this, however much it has to do.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
 
 /// The client's own limit on a request. It is only there so that nothing waits for ever: each has one of its own.
 const LONGEST_SECONDS: u64 = 3600;
@@ -32,8 +47,16 @@ impl Client {
     pub(crate) fn new(host: Option<&str>) -> Result<Self> {
         let named = host.map(str::to_owned).or_else(|| std::env::var("DOCKER_HOST").ok());
         let place = named.filter(|text| !text.is_empty()).unwrap_or_else(|| format!("unix://{}", usual_socket()));
-        let wrong = |error: DockerError| {
-            Error::new(ErrorCode::BackendUnavailable, format!("Docker at {place} cannot be used")).because(error)
+        let wrong = |error: DockerError| match &error {
+            DockerError::SocketNotFoundError(_) => {
+                let message = format!("there is no Docker here: {place} does not exist");
+                Error::new(ErrorCode::BackendUnavailable, message).hint(
+                    "install or start Docker, or say where it listens with DOCKER_HOST; --backend native needs no Docker",
+                )
+            }
+            _ => Error::new(ErrorCode::BackendUnavailable, format!("Docker at {place} cannot be used"))
+                .because(error)
+                .hint("see DOCKER_HOST, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH; --backend native needs no Docker"),
         };
         let tls = std::env::var("DOCKER_TLS_VERIFY").is_ok_and(|value| !value.is_empty());
         let (docker, is_local) = match place.split_once("://") {
@@ -62,11 +85,7 @@ impl Client {
         patience: Duration,
         asked: impl Future<Output = Result<T, DockerError>>,
     ) -> Result<T> {
-        match tokio::time::timeout(patience, asked).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(self.failed(what, error)),
-            Err(_) => Err(self.silent(what, patience)),
-        }
+        self.answer(what, patience, asked).await?.map_err(|error| self.failed(what, error))
     }
 
     /// The same for what may be gone already, or may be about to go.
@@ -76,18 +95,68 @@ impl Client {
         patience: Duration,
         asked: impl Future<Output = Result<T, DockerError>>,
     ) -> Result<Option<T>> {
-        match tokio::time::timeout(patience, asked).await {
-            Ok(Ok(answer)) => Ok(Some(answer)),
-            Ok(Err(error)) if matches!(status(&error), Some(404 | 409 | 304)) => Ok(None),
-            Ok(Err(error)) => Err(self.failed(what, error)),
-            Err(_) => Err(self.silent(what, patience)),
+        match self.answer(what, patience, asked).await? {
+            Ok(answer) => Ok(Some(answer)),
+            Err(error) if matches!(status(&error), Some(404 | 409 | 304)) => Ok(None),
+            Err(error) => Err(self.failed(what, error)),
         }
+    }
+
+    /// Waits for an answer for as long as the engine shows that it lives, and at most for `patience`. One that takes connections and never
+    /// answers is found out long before that.
+    pub(crate) async fn answer<T>(&self, what: &str, patience: Duration, asked: impl Future<Output = T>) -> Result<T> {
+        let (mut asked, started) = (pin!(asked), Instant::now());
+        loop {
+            let left = patience.saturating_sub(started.elapsed());
+            if let Ok(answer) = timeout(left.min(DOUBT), &mut asked).await {
+                return Ok(answer);
+            }
+            if started.elapsed() >= patience {
+                return Err(self.silent(what, patience));
+            }
+            let left = patience.saturating_sub(started.elapsed());
+            tokio::select! {
+                answer = &mut asked => return Ok(answer),
+                sign = timeout(left.min(SIGN_OF_LIFE), self.docker.ping()) => if sign.is_err() {
+                    return Err(self.silent(what, started.elapsed()));
+                },
+            }
+        }
+    }
+
+    /// The containers that carry our labels, and this one where it is given.
+    pub(crate) async fn containers(&self, further: Option<(&str, String)>) -> Result<Vec<ContainerSummary>> {
+        let mut labels = vec![format!("{}=true", owner::MANAGED)];
+        labels.extend(further.map(|(name, value)| format!("{name}={value}")));
+        let filters = HashMap::from([("label".to_owned(), labels)]);
+        let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
+        self.ask("list the containers", SLOW, self.docker.list_containers(Some(options))).await
+    }
+
+    /// Removes a container and waits until it is gone.
+    pub(crate) async fn remove(&self, container: &str) -> Result<()> {
+        let options = RemoveContainerOptionsBuilder::new().force(true).build();
+        let asked = self.docker.remove_container(container, Some(options));
+        self.ask_if_there("remove a container", SLOW, asked).await?;
+        let condition = WaitContainerOptionsBuilder::new().condition("removed").build();
+        let mut end = pin!(self.docker.wait_container(container, Some(condition)));
+        match self.answer("remove a container", SLOW, end.next()).await? {
+            // Docker ended meanwhile, and the container may be there when it is back.
+            Some(Err(error)) if is_of_transport(&error) => Err(self.failed("remove a container", error)),
+            // Whatever else it says, that it is not there or with what it ended, it is gone then.
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the engine answers at all, and soon.
+    pub(crate) async fn answers_within(&self, patience: Duration) -> bool {
+        matches!(timeout(patience, self.docker.ping()).await, Ok(Ok(_)))
     }
 
     fn silent(&self, what: &str, patience: Duration) -> Error {
         let message = format!("Docker at {} did not answer within {} s: {what}", self.place, patience.as_secs());
         Error::new(ErrorCode::BackendUnavailable, message)
-            .hint("see whether `docker info` answers; --backend native needs no Docker")
+            .hint("does `docker info` answer? If not, restart Docker; --backend native needs no Docker")
     }
 
     /// What is said of an answer that is a failure.
@@ -110,6 +179,11 @@ impl Client {
         };
         Error::new(ErrorCode::BackendUnavailable, message).because(error).hint(hint)
     }
+}
+
+/// Whether a failure is none of Docker's own answers, but that there was none.
+pub(crate) fn is_of_transport(error: &DockerError) -> bool {
+    !matches!(error, DockerError::DockerResponseServerError { .. } | DockerError::DockerContainerWaitError { .. })
 }
 
 /// The status of an answer, if it is one of Docker's.

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 pub(crate) const MANAGED: &str = "glovebox.managed";
 /// The sandbox's id.
 pub(crate) const SANDBOX: &str = "glovebox.sandbox";
-/// The process that a one-shot sandbox ends with.
+/// The process that made it. A one-shot sandbox ends with it, and one that stays before its start.
 const OWNER: &str = "glovebox.owner";
 /// Whether it outlives who made it.
 const LIVING: &str = "glovebox.living";
@@ -32,16 +32,12 @@ const UNKNOWN_FOR: i64 = 3600;
 pub(crate) fn labels(id: SandboxId, spec: &SandboxSpec) -> HashMap<String, String> {
     let mut labels: HashMap<String, String> =
         [(MANAGED.to_owned(), "true".to_owned()), (SANDBOX.to_owned(), id.to_string())].into();
-    match &spec.living {
-        Some(living) => {
-            labels.insert(LIVING.to_owned(), "true".to_owned());
-            labels.insert(STORE.to_owned(), living.store.to_string_lossy().into_owned());
-            if let Some(at) = Lifetime::expires_at(&living.lifetime, living.created_at) {
-                labels.insert(EXPIRES.to_owned(), at.as_second().to_string());
-            }
-        }
-        None => {
-            labels.insert(OWNER.to_owned(), this_process());
+    labels.insert(OWNER.to_owned(), this_process());
+    if let Some(living) = &spec.living {
+        labels.insert(LIVING.to_owned(), "true".to_owned());
+        labels.insert(STORE.to_owned(), living.store.to_string_lossy().into_owned());
+        if let Some(at) = Lifetime::expires_at(&living.lifetime, living.created_at) {
+            labels.insert(EXPIRES.to_owned(), at.as_second().to_string());
         }
     }
     if let Some(project) = &spec.project {
@@ -78,7 +74,7 @@ pub(crate) fn judge(found: &ContainerSummary, now: Timestamp) -> Verdict {
     let runs = matches!(found.state, Some(State::RUNNING | State::PAUSED | State::RESTARTING));
     let age = now.as_second() - found.created.unwrap_or_default();
     let verdict = |needed: bool| if needed { Verdict::Owned } else { Verdict::Left };
-    if label(LIVING).is_some() {
+    if label(LIVING).is_some() && found.state != Some(State::CREATED) {
         let expired = label(EXPIRES).and_then(|at| at.parse::<i64>().ok()).is_some_and(|at| at < now.as_second());
         // One that does not run has ended by itself; its files are in volumes, which its record names.
         return verdict(runs && !expired);
@@ -114,10 +110,12 @@ fn process_namespace() -> String {
     link.to_string_lossy().chars().filter(char::is_ascii_digit).collect()
 }
 
-/// When a process started, in ticks since the boot.
+/// When a process started, in ticks since the boot. One that has ended, and that nobody has asked about yet, is none.
 fn start_of(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?;
-    stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
+    let mut words = stat.rsplit_once(") ")?.1.split(' ');
+    words.next().filter(|state| !["Z", "X"].contains(state))?;
+    words.nth(18)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -160,5 +158,15 @@ mod tests {
         assert_eq!(of(100, State::PAUSED), Verdict::Owned);
         assert_eq!(of(-100, State::RUNNING), Verdict::Left);
         assert_eq!(of(100, State::EXITED), Verdict::Left);
+    }
+
+    #[test]
+    fn a_living_one_that_has_not_started_is_needed_as_long_as_somebody_is_about_to_start_it() {
+        let now = Timestamp::now();
+        let mine = this_process();
+        let dead = format!("{} 1", mine.rsplit_once(' ').unwrap().0);
+        let of = |owner: &str| judge(&found(&[(LIVING, "true"), (OWNER, owner)], State::CREATED, now.as_second()), now);
+        assert_eq!(of(&mine), Verdict::Owned);
+        assert_eq!(of(&dead), Verdict::Left);
     }
 }

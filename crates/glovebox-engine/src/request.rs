@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use glovebox_core::{
     Command, ExceptionRecord, Filling, InsidePath, Label, Language, Limits, Result, ResultKind, SandboxSpec,
-    SessionName,
+    SessionName, Warning,
 };
 use tokio::sync::mpsc;
 
@@ -36,6 +36,8 @@ pub struct RunRequest {
     pub toolchains: Toolchains,
     /// The session that it runs in, in place of a process of its own.
     pub session: Option<InSession>,
+    /// What the result is to say beside what the engine finds, such as that another backend was used than the one asked for.
+    pub warnings: Vec<Warning>,
 }
 
 impl RunRequest {
@@ -53,6 +55,7 @@ impl RunRequest {
             compile: None,
             toolchains: Toolchains::default(),
             session: None,
+            warnings: Vec::new(),
         }
     }
 

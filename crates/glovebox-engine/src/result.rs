@@ -52,6 +52,7 @@ pub(crate) struct Asked {
     pub(crate) project: Option<String>,
     pub(crate) timeout: Duration,
     pub(crate) output: u64,
+    pub(crate) warnings: Vec<Warning>,
 }
 
 impl Asked {
@@ -64,6 +65,7 @@ impl Asked {
             project: project(request),
             timeout: request.spec.limits.timeout,
             output: request.spec.limits.output,
+            warnings: request.warnings.clone(),
         }
     }
 
@@ -125,7 +127,7 @@ pub(crate) fn make(identity: &Identity, asked: &Asked, mut seen: Seen) -> RunRes
         findings: Vec::new(),
         denials: seen.kept.denials,
         recorded: false,
-        warnings: Vec::new(),
+        warnings: asked.warnings.clone(),
     }
 }
 
@@ -179,7 +181,7 @@ pub(crate) fn if_lost(run: RunId, sandbox: SandboxId, backend: &str, request: &R
         findings: Vec::new(),
         denials: Vec::new(),
         recorded: true,
-        warnings: Vec::new(),
+        warnings: request.warnings.clone(),
     }
 }
 

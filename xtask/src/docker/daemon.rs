@@ -67,7 +67,12 @@ pub(crate) struct Places {
 impl Places {
     /// The places of this tree.
     pub(crate) fn of_this_tree() -> Result<Places> {
-        let data = fs::canonicalize(built("", "")).context("there is no target folder")?.join("docker");
+        Places::named("docker")
+    }
+
+    /// The places of one more daemon of this tree.
+    pub(crate) fn named(name: &str) -> Result<Places> {
+        let data = fs::canonicalize(built("", "")).context("there is no target folder")?.join(name);
         let hash = Sha256::digest(data.as_os_str().as_encoded_bytes());
         let name: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
         Ok(Places {
@@ -128,9 +133,13 @@ impl Daemon {
     /// Starts the daemon of this tree. What one that was killed left is cleared first. One that a person started is used, and is
     /// left running.
     pub(crate) fn start(lifetime: Lifetime) -> Result<Daemon> {
+        Daemon::start_at(Places::of_this_tree()?, lifetime)
+    }
+
+    /// The same for other places.
+    pub(crate) fn start_at(places: Places, lifetime: Lifetime) -> Result<Daemon> {
         need::root()?;
         need::tools(&TOOLS)?;
-        let places = Places::of_this_tree()?;
         if places.living().is_some() {
             return Ok(Daemon { places, storage: "as it is", ends_with_this: false });
         }
@@ -139,7 +148,7 @@ impl Daemon {
             leftovers::clear(&places)?;
             let daemon =
                 Daemon { places: places.clone(), storage, ends_with_this: lifetime == Lifetime::OfThisProcess };
-            match daemon.launch(lifetime) {
+            match make_bridge(&places).and_then(|()| daemon.launch(lifetime)) {
                 Ok(()) => {
                     if !said.is_empty() {
                         eprintln!("docker: the storage driver is {storage}, as the first choice failed: {said}");
@@ -151,6 +160,25 @@ impl Daemon {
         }
         leftovers::clear(&places)?;
         bail!("dockerd cannot be started here: {said}")
+    }
+
+    /// Kills it, as a fault would. Its containers go on.
+    pub(crate) fn kill(&self) -> Result<()> {
+        leftovers::kill(self.pid()?)
+    }
+
+    /// Starts it again after that, with what it had.
+    pub(crate) fn start_again(&self) -> Result<()> {
+        for left in ["ready", "docker.pid", "exec/containerd/containerd.pid"] {
+            // A zombie is taken for a containerd that runs, by its number.
+            let _ = fs::remove_file(self.places.run.join(left));
+        }
+        self.launch(Lifetime::OfThisProcess)
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> Result<rustix::process::Pid> {
+        self.places.living().context("the daemon does not run")
     }
 
     /// Who speaks to it.
@@ -167,7 +195,6 @@ impl Daemon {
         let run = &self.places.run;
         fs::create_dir_all(&self.places.data)?;
         fs::create_dir_all(run)?;
-        make_bridge(&self.places)?;
         let config = run.join("daemon.json");
         fs::write(&config, serde_json::to_string_pretty(&self.config())?)?;
         let log = fs::File::create(run.join("dockerd.log"))?;

@@ -1,6 +1,7 @@
 //! Docker for the tests: a private daemon, images, registries. The verb `docker` gives the same to a person.
 
 pub(crate) mod daemon;
+pub(crate) mod faults;
 pub(crate) mod images;
 mod leftovers;
 mod podman;
@@ -45,7 +46,12 @@ pub(crate) fn docker(args: &[String]) -> Result<()> {
             suites.run("Docker for tests", check);
             suites.finish()
         }
-        _ => bail!("what was meant: start, stop, status or check?"),
+        ["faults"] => {
+            let mut suites = Suites::new();
+            suites.run("Docker faults", faults::check);
+            suites.finish()
+        }
+        _ => bail!("what was meant: start, stop, status, check or faults?"),
     }
 }
 

@@ -73,6 +73,10 @@ pub(crate) struct SandboxArgs {
     /// The runtime of the Docker engine that makes the container, such as runsc
     #[arg(long, value_name = "NAME", help_heading = "What to run")]
     pub(crate) runtime: Option<String>,
+    /// Use this backend when that of --backend cannot be used: native. The result says so; a named image is no other
+    /// backend's, and is never replaced (repeatable)
+    #[arg(long, value_name = "NAME", help_heading = "What to run")]
+    pub(crate) fallback: Vec<String>,
     /// Memory of all processes together; there is no swap
     #[arg(long, value_name = "SIZE", default_value = "2g", allow_hyphen_values = true, help_heading = "Limits")]
     pub(crate) memory: String,

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use glovebox_core::{Command, Label, Lifetime, Result, SandboxName, parse_duration};
+use glovebox_core::{Command, Error, ErrorCode, Label, Lifetime, Result, SandboxName, Warning, parse_duration};
 use glovebox_engine::{Engine, NewSandbox, SandboxStatus};
 use glovebox_native::NativeBackend;
+use serde_json::{Value, json};
 
 use super::{data_dir, runtime};
 use crate::{
@@ -21,17 +22,20 @@ pub(crate) fn execute(
     flags: &Flags,
     backend: Option<Result<NativeBackend>>,
 ) -> Result<u8> {
-    let kind = backends::kind(globals, flags)?;
+    let (kind, fell_back) = backends::choose(globals, &args.sandbox, flags)?;
     let new = plan(args, flags, kind)?;
-    let engine = Engine::new(backends::making(globals, flags, backend)?).with_data_dir(data_dir(globals));
+    let engine = Engine::new(backends::making(globals, kind, backend)?).with_data_dir(data_dir(globals));
     let status = runtime()?.block_on(async {
         let sandbox = engine.create_living(new).await?;
         let status = engine.status(&sandbox.id().to_string()).await?;
         report::missing(&sandbox.created().isolation, &status.record.spec);
         Ok(status)
     })?;
+    if let Some(warning) = &fell_back {
+        report::warning(warning);
+    }
     if globals.json {
-        report::document(&status)?;
+        report::document(&document(&status, fell_back)?)?;
     } else {
         report::print(&format!("{}\n", status.sandbox))?;
         if let Some(line) = end_of(&status) {
@@ -39,6 +43,16 @@ pub(crate) fn execute(
         }
     }
     Ok(0)
+}
+
+/// The document of a new sandbox. It has warnings where there are any.
+fn document(status: &SandboxStatus, warning: Option<Warning>) -> Result<Value> {
+    let unwritable = |error| Error::new(ErrorCode::Internal, "the sandbox cannot be written as JSON").because(error);
+    let mut document = serde_json::to_value(status).map_err(unwritable)?;
+    if let Some(warning) = warning {
+        document["warnings"] = json!([warning]);
+    }
+    Ok(document)
 }
 
 fn plan(args: &CreateArgs, flags: &Flags, kind: Kind) -> Result<NewSandbox> {

@@ -1,8 +1,8 @@
 //! `glovebox gc`: removes what dead processes left, and mends folders in which they applied changes.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
-use glovebox_core::{Backend, Result};
+use glovebox_core::{Backend, Result, Warning};
 use glovebox_engine::Engine;
 use glovebox_ledger::Ledger;
 use glovebox_native::NativeBackend;
@@ -16,6 +16,9 @@ use crate::{
     report,
 };
 
+/// How soon a Docker answers that is looked at without being asked for.
+const SOON: Duration = Duration::from_secs(2);
+
 pub(crate) fn execute(globals: &Globals, flags: &Flags) -> Result<u8> {
     let kind = backends::kind(globals, flags)?;
     let (mut mended, mut not_mended) = (Vec::new(), Vec::new());
@@ -26,10 +29,7 @@ pub(crate) fn execute(globals: &Globals, flags: &Flags) -> Result<u8> {
         }
     }
     let mut removed = remove(&data_dir(globals))?;
-    if kind == Kind::Docker {
-        let docker = backends::docker(&data_dir(globals))?;
-        removed.extend(runtime()?.block_on(docker.collect_garbage())?);
-    }
+    removed.extend(remove_of_docker(kind, &data_dir(globals))?);
     if globals.json {
         report::document(&json!({
             "removed": removed,
@@ -48,6 +48,28 @@ pub(crate) fn execute(globals: &Globals, flags: &Flags) -> Result<u8> {
         report::say(&format!("hint: {}", error.hint.as_deref().unwrap_or("look at the folder")));
     }
     Ok(not_mended.first().map_or(0, |(_, error)| error.code.exit_code()))
+}
+
+/// Removes what is left in Docker. Whoever did not ask for that backend is not kept waiting by a Docker that is not there or does
+/// not answer.
+fn remove_of_docker(kind: Kind, data_dir: &Path) -> Result<Vec<String>> {
+    let docker = match (backends::docker(data_dir), kind) {
+        (Ok(docker), _) => docker,
+        (Err(error), Kind::Docker) => return Err(error),
+        (Err(_), Kind::Native) => return Ok(Vec::new()),
+    };
+    runtime()?.block_on(async {
+        if kind == Kind::Native && !docker.answers_within(SOON).await {
+            return Ok(Vec::new());
+        }
+        match docker.collect_garbage().await {
+            Err(error) if kind == Kind::Native => {
+                report::warning(&Warning::from(&error));
+                Ok(Vec::new())
+            }
+            removed => removed,
+        }
+    })
 }
 
 /// Removes what dead processes left, and says what it was.

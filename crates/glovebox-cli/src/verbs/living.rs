@@ -61,7 +61,8 @@ pub(super) fn making_engine(
     flags: &Flags,
     backend: Option<Result<NativeBackend>>,
 ) -> Result<Engine> {
-    Ok(Engine::new(backends::making(globals, flags, backend)?).with_data_dir(data_dir(globals)))
+    let kind = backends::kind(globals, flags)?;
+    Ok(Engine::new(backends::making(globals, kind, backend)?).with_data_dir(data_dir(globals)))
 }
 
 pub(crate) fn list(globals: &Globals, args: &ListSandboxesArgs, flags: &Flags) -> Result<u8> {

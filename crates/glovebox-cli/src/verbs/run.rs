@@ -56,7 +56,9 @@ pub(crate) fn execute(
     args.command = typed_wins(args.command, flags, program, globals.json);
     let args = &args;
     let kept_for = args.keep.as_deref().map(|text| flags.check("keep", text, parse_time_or_never)).transpose()?;
-    let planned = request::plan(globals, args, flags, after_dashes);
+    let chosen = backends::choose(globals, &args.sandbox, flags)?;
+    let kind = chosen.0;
+    let planned = request::plan(globals, args, flags, after_dashes, chosen);
     let Plan { mut request, language, left_behind } = planned.map_err(|error| explain_no_file(error, globals, args))?;
     if globals.verbose {
         for file in flags.config.files() {
@@ -64,7 +66,7 @@ pub(crate) fn execute(
         }
     }
     let data_dir = data_dir(globals);
-    let mut engine = Engine::new(backends::making(globals, flags, backend)?).with_data_dir(&data_dir);
+    let mut engine = Engine::new(backends::making(globals, kind, backend)?).with_data_dir(&data_dir);
     if !args.command.no_record {
         engine = engine.with_ledger(Ledger::for_one_run(data_dir));
     }

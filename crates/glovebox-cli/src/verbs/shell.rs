@@ -19,9 +19,11 @@ const SHELLS: [&str; 2] = ["/bin/bash", "/bin/sh"];
 const NOT_OF_SHELLS: [&str; 3] = ["language", "code", "stdin"];
 
 /// Flags of a sandbox that is made.
-const OF_NEW_SANDBOXES: [&str; 17] = [
+const OF_NEW_SANDBOXES: [&str; 19] = [
     "user",
     "image",
+    "runtime",
+    "fallback",
     "memory",
     "cpus",
     "pids",

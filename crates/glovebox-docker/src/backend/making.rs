@@ -4,7 +4,7 @@ use std::{
     fs, io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    sync::Mutex,
+    sync::{Mutex, atomic::AtomicBool},
 };
 
 use bollard::{errors::Error as DockerError, query_parameters::CreateContainerOptionsBuilder};
@@ -20,7 +20,7 @@ use tokio::{net::UnixStream, sync::OnceCell};
 
 use super::{ARRIVAL, DockerBackend, Held, Met, gone, host_io};
 use crate::{
-    client::{QUICK, SLOW},
+    client::{QUICK, SLOW, is_of_transport},
     counted::Groups,
     describe::{self, Machine, OwnFiles},
     images::FoundImage,
@@ -54,6 +54,7 @@ impl DockerBackend {
             meeting,
             listener: Mutex::new(Some(listener)),
             met: OnceCell::new(),
+            unanswered: AtomicBool::default(),
         };
         self.all().insert(id, held.into());
         let asked = self.client.docker.start_container(&container, None);
@@ -76,7 +77,7 @@ impl DockerBackend {
         if let Some(living) = &spec.living {
             self.note_volumes(&living.store, id)?;
             // What is left of it since it ended by itself.
-            self.remove(&name).await?;
+            self.client.remove(&name).await?;
         }
         let body = describe::container(id, spec, &image.id, limits, (&own, &meeting.folder()));
         let options = CreateContainerOptionsBuilder::new().name(&name).build();
@@ -141,7 +142,10 @@ impl DockerBackend {
         };
         let arrived = tokio::select! {
             arrived = arrival => arrived.map_err(host_io)?,
-            end = ended.next() => return Err(ended_early(end, &held.spec)),
+            end = ended.next() => return Err(match end {
+                Some(Err(error)) if is_of_transport(&error) => self.client.failed("wait for the guest", error),
+                end => ended_early(end, &held.spec),
+            }),
             () = tokio::time::sleep(ARRIVAL) => {
                 let message = format!("the guest did not come within {} s of the start of its container", ARRIVAL.as_secs());
                 return Err(Error::new(ErrorCode::SandboxSetup, message).hint("is the machine that busy? try again"));

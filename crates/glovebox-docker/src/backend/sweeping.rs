@@ -1,0 +1,150 @@
+//! Removing what dead owners left, and what ended by itself.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::Duration,
+};
+
+use bollard::{models::ContainerSummary, query_parameters::RemoveVolumeOptionsBuilder};
+use glovebox_core::{EndReason, ErrorCode, Result, SandboxId};
+use glovebox_proto::container::{ENDED_IDLE, ENDED_OLD};
+use jiff::Timestamp;
+
+use super::{DockerBackend, Sandboxes, host_io, remove_folder};
+use crate::{
+    client::{Client, SLOW},
+    describe,
+    meeting::{self, Meeting},
+    owner::{self, Verdict},
+};
+
+/// How often a process that lives so long removes what others left.
+pub(super) const EVERY: Duration = Duration::from_secs(3600);
+
+/// Where a living sandbox notes the volumes that hold its files.
+const VOLUMES: &str = "docker-volumes.json";
+
+/// Who removes what nobody needs any more.
+pub(super) struct Sweeper {
+    client: Client,
+    runtime_folder: PathBuf,
+    /// What this process needs.
+    held: Sandboxes,
+}
+
+impl DockerBackend {
+    pub(super) fn sweeper(&self) -> Sweeper {
+        let (client, runtime_folder) = (self.client.clone(), self.settings.runtime_folder.clone());
+        Sweeper { client, runtime_folder, held: self.sandboxes.clone() }
+    }
+
+    /// Begins to remove what others left, once a process: now, and again for as long as this backend is there. Nobody waits for it.
+    pub(super) fn sweep_now_and_then(&self) {
+        if self.sweeps.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let Sweeper { client, runtime_folder, held } = self.sweeper();
+        let (held, pace) = (Arc::downgrade(&held), self.sweeps_every);
+        tokio::spawn(async move {
+            while let Some(held) = held.upgrade() {
+                let sweeper = Sweeper { client: client.clone(), runtime_folder: runtime_folder.clone(), held };
+                // What fails now is tried again at the next time, and `gc` says why.
+                let _ = sweeper.remove_left().await;
+                drop(sweeper);
+                tokio::time::sleep(pace).await;
+            }
+        });
+    }
+
+    /// Notes which volumes hold the files of a living sandbox.
+    pub(super) fn note_volumes(&self, store: &Path, id: SandboxId) -> Result<()> {
+        let names: Vec<String> = describe::volumes(id).into_iter().map(|(name, _)| name).collect();
+        fs::create_dir_all(store).map_err(host_io)?;
+        let text = serde_json::to_vec(&names).map_err(|error| host_io(io::Error::other(error)))?;
+        fs::write(store.join(VOLUMES), text).map_err(host_io)
+    }
+}
+
+impl Sweeper {
+    /// Removes containers that nobody needs, and folders of sandboxes without a container. One that cannot be removed keeps nothing of
+    /// the others.
+    pub(super) async fn remove_left(&self) -> Result<Vec<String>> {
+        let now = Timestamp::now();
+        let (mut removed, mut needed, mut failed) = (Vec::new(), Vec::new(), None);
+        for container in self.client.containers(None).await? {
+            let Some(id) = owner::sandbox(&container) else { continue };
+            if owner::judge(&container, now) == Verdict::Owned {
+                needed.push(id.to_string());
+                continue;
+            }
+            match self.bury(&container).await {
+                Ok(()) => removed.push(format!("the container of the sandbox {id}")),
+                Err(error) if error.code == ErrorCode::BackendUnavailable => return Err(error),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).keys().map(ToString::to_string).collect();
+        needed.extend::<Vec<String>>(held);
+        for folder in fs::read_dir(meeting::all(&self.runtime_folder)).into_iter().flatten().flatten() {
+            let name = folder.file_name().to_string_lossy().into_owned();
+            if !needed.contains(&name) && is_old(&folder.path()) {
+                remove_folder(&folder.path()).map_err(host_io)?;
+                removed.push(format!("the folder of the sandbox {name}"));
+            }
+        }
+        failed.map_or(Ok(removed), Err)
+    }
+
+    /// Notes why a living sandbox ended, if it did so by itself, and removes what is left of its container.
+    pub(super) async fn bury(&self, found: &ContainerSummary) -> Result<()> {
+        let Some(container) = &found.id else { return Ok(()) };
+        let asked = self.client.docker.inspect_container(container, None);
+        let seen = self.client.ask_if_there("look at a container", SLOW, asked).await?;
+        let code = seen.and_then(|seen| seen.state).and_then(|state| state.exit_code);
+        let reason = match code.and_then(|code| u8::try_from(code).ok()) {
+            Some(ENDED_IDLE) => Some(EndReason::IdleTimeout),
+            Some(ENDED_OLD) => Some(EndReason::MaxAge),
+            _ => None,
+        };
+        let store = found.labels.as_ref().and_then(|labels| labels.get(owner::STORE));
+        if let (Some(reason), Some(folder)) = (reason, store.and_then(|store| Path::new(store).parent())) {
+            let note = serde_json::json!({ "reason": reason, "at_ms": Timestamp::now().as_millisecond() });
+            match fs::write(folder.join("ended.json"), note.to_string()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(host_io(error)),
+                _ => {}
+            }
+        }
+        self.client.remove(container).await?;
+        // One that ended by itself is over, with all of its files.
+        if let Some(store) = store.filter(|_| reason.is_some()) {
+            self.remove_volumes(Path::new(store)).await?;
+        }
+        if let Some(id) = owner::sandbox(found) {
+            Meeting::of(&self.runtime_folder, id).remove();
+        }
+        Ok(())
+    }
+
+    /// Removes the volumes that a folder names, and the folder.
+    pub(super) async fn remove_volumes(&self, store: &Path) -> Result<()> {
+        let names: Vec<String> = match fs::read(store.join(VOLUMES)) {
+            Ok(text) => serde_json::from_slice(&text).unwrap_or_default(),
+            Err(_) => Vec::new(),
+        };
+        for name in names.iter().filter(|name| name.starts_with("glovebox-")) {
+            let options = RemoveVolumeOptionsBuilder::new().force(true).build();
+            let asked = self.client.docker.remove_volume(name, Some(options));
+            self.client.ask_if_there("remove a volume", SLOW, asked).await?;
+        }
+        remove_folder(store).map_err(host_io)
+    }
+}
+
+/// Whether a folder is so old that nobody is about to make the container it is for.
+fn is_old(folder: &Path) -> bool {
+    const ABOUT: Duration = Duration::from_secs(300);
+    let modified = fs::metadata(folder).and_then(|found| found.modified());
+    modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > ABOUT))
+}
