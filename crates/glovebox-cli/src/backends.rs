@@ -1,13 +1,13 @@
 //! The backend that was asked for, and the images that languages have there.
 
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use glovebox_core::{Backend, Error, ErrorCode, Image, Language, Result, SandboxSpec};
 use glovebox_docker::{DockerBackend, Settings};
 use glovebox_engine::Toolchains;
 use glovebox_native::NativeBackend;
 
-use crate::{args::Globals, flags::Flags, verbs::data_dir};
+use crate::{args::Globals, fetching, flags::Flags, verbs::data_dir};
 
 /// Backends of later versions.
 const LATER: [&str; 2] = ["kubernetes", "local"];
@@ -75,6 +75,7 @@ pub(crate) fn docker(data_dir: &Path) -> Result<DockerBackend> {
         image: None,
         runtime_folder: NativeBackend::runtime_folder(),
         data_folder: data_dir.to_owned(),
+        progress: Some(fetching::listen),
     })
 }
 
@@ -105,6 +106,13 @@ pub(crate) fn choose_image(spec: &mut SandboxSpec, kind: Kind, language: Option<
         })?;
     }
     Ok(())
+}
+
+/// The images of all languages, each once.
+pub(crate) fn catalog() -> impl Iterator<Item = Image> {
+    let table: toml::Table = CATALOG.parse().expect("a test reads it");
+    let names: BTreeSet<String> = table.into_iter().filter_map(|(_, name)| Some(name.as_str()?.to_owned())).collect();
+    names.into_iter().filter_map(|name| Image::parse(&name).ok())
 }
 
 /// The image of a language.

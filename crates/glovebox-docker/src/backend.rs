@@ -30,7 +30,7 @@ use crate::{
     client::{Client, QUICK, SLOW},
     counted::Groups,
     describe::Machine,
-    images::{FoundImage, Progress},
+    images::{FoundImage, Listener},
     meeting::Meeting,
 };
 
@@ -45,6 +45,8 @@ pub struct Settings {
     pub runtime_folder: PathBuf,
     /// The folder for what does.
     pub data_folder: PathBuf,
+    /// Who hears how far a fetch is.
+    pub progress: Option<fn(&ImageReference) -> Listener>,
 }
 
 /// Sandboxes that a Docker engine makes.
@@ -102,11 +104,6 @@ impl DockerBackend {
     /// The images that are there.
     pub async fn images(&self) -> Result<Vec<FoundImage>> {
         self.client.images().await
-    }
-
-    /// Fetches an image.
-    pub async fn pull(&self, reference: &ImageReference, tell: impl FnMut(&Progress)) -> Result<()> {
-        self.client.pull(reference, tell).await
     }
 
     /// Removes an image.

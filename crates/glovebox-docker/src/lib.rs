@@ -12,6 +12,7 @@
 mod backend;
 mod client;
 mod counted;
+mod credentials;
 mod describe;
 mod images;
 mod layers;
@@ -19,4 +20,4 @@ mod meeting;
 mod owner;
 
 pub use backend::{DockerBackend, Settings};
-pub use images::{FoundImage, Progress};
+pub use images::{FoundImage, Listener, Progress};

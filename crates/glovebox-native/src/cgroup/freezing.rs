@@ -1,10 +1,6 @@
 //! Freezing the commands of a living sandbox, and what is done while they are frozen.
 
-use std::{
-    fs, io,
-    path::PathBuf,
-    time::Instant,
-};
+use std::{fs, io, path::PathBuf, time::Instant};
 
 use glovebox_core::FREEZING;
 use rustix::process::{Resource, Rlimit, setrlimit};
