@@ -4,10 +4,15 @@ use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use glovebox_core::{Backend, Error, ErrorCode, Image, Language, Result, SandboxSpec};
 use glovebox_docker::{DockerBackend, Settings};
-use glovebox_engine::Toolchains;
+use glovebox_engine::{Engine, Toolchains};
 use glovebox_native::NativeBackend;
 
-use crate::{args::Globals, fetching, flags::Flags, verbs::data_dir};
+use crate::{
+    args::Globals,
+    fetching,
+    flags::{Flags, Origin},
+    verbs::data_dir,
+};
 
 /// Backends of later versions.
 const LATER: [&str; 2] = ["kubernetes", "local"];
@@ -25,6 +30,16 @@ pub(crate) enum Kind {
     Native,
     /// A Docker engine.
     Docker,
+}
+
+impl Kind {
+    /// Its name, as records have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Native => "native",
+            Kind::Docker => "docker",
+        }
+    }
 }
 
 /// Which backend was asked for.
@@ -55,12 +70,33 @@ pub(crate) fn making(
     }
 }
 
-/// The backend for work with sandboxes that are there. It forks nothing.
-pub(crate) fn reaching(globals: &Globals, flags: &Flags) -> Result<Arc<dyn Backend>> {
-    match kind(globals, flags)? {
-        Kind::Native => Ok(Arc::new(native_without_launcher())),
-        Kind::Docker => Ok(Arc::new(docker(&data_dir(globals))?)),
-    }
+/// The backend that was typed, if one was. Sandboxes that are there have theirs, whatever a variable or a file says of new ones.
+pub(crate) fn typed(globals: &Globals, flags: &Flags) -> Result<Option<Kind>> {
+    let kind = kind(globals, flags)?;
+    Ok(Some(kind).filter(|_| flags.origin("backend") == Origin::Flag))
+}
+
+/// An engine for work with sandboxes that are there, with what makes native ones. Each is reached by the backend that made it; where
+/// one was typed, by that one alone.
+pub(crate) fn reaching(
+    typed: Option<Kind>,
+    data_dir: &Path,
+    native: impl FnOnce() -> Result<NativeBackend>,
+) -> Result<Engine> {
+    Ok(match typed {
+        Some(Kind::Docker) => Engine::new(Arc::new(docker(data_dir)?)).with_data_dir(data_dir),
+        Some(Kind::Native) => Engine::new(Arc::new(native()?)).with_data_dir(data_dir),
+        None => {
+            let below = data_dir.to_owned();
+            Engine::new(Arc::new(native()?)).with_data_dir(data_dir).with_others(move |name| match name {
+                "docker" => Ok(Arc::new(docker(&below)?)),
+                other => {
+                    let message = format!("this version has no backend {other}");
+                    Err(Error::new(ErrorCode::BackendUnavailable, message).hint("use the version that made the sandbox"))
+                }
+            })
+        }
+    })
 }
 
 /// The native backend without a launcher of this process.
