@@ -296,8 +296,8 @@ pub(crate) enum Verb {
     Mcp(Box<McpArgs>),
     /// Say what this machine can do, what is missing, and the command that gives it
     ///
-    /// Looks at the kernel, at what this user may do, at folders and languages. Changes nothing unless --fix is given. Exit
-    /// code 1 when something is missing without which no sandbox can be made.
+    /// Looks at the kernel, at what this user may do, at folders, Docker and languages. Changes nothing unless --fix is given. Exit
+    /// code 1 when something is missing without which no sandbox can be made; Docker only counts with --backend docker.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
     /// Try to break out of sandboxes on this very machine, and say which guarantees hold

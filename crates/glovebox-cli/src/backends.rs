@@ -92,7 +92,8 @@ pub(crate) fn reaching(
                 "docker" => Ok(Arc::new(docker(&below)?)),
                 other => {
                     let message = format!("this version has no backend {other}");
-                    Err(Error::new(ErrorCode::BackendUnavailable, message).hint("use the version that made the sandbox"))
+                    Err(Error::new(ErrorCode::BackendUnavailable, message)
+                        .hint("use the version that made the sandbox"))
                 }
             })
         }

@@ -116,13 +116,6 @@ impl DockerBackend {
         self.all().get(&id).and_then(|held| held.met.get()).map(|met| met.pid)
     }
 
-    /// The engine's name, version and version of the API.
-    pub async fn version(&self) -> Result<String> {
-        let found = self.client.ask("ask for the version", QUICK, self.client.docker.version()).await?;
-        let text = |part: Option<String>| part.unwrap_or_else(|| "unknown".to_owned());
-        Ok(format!("{}, API {}", text(found.version), text(found.api_version)))
-    }
-
     fn all(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Held>>> {
         self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -30,8 +30,7 @@ pub(crate) struct Client {
 impl Client {
     /// A client of the engine at `host`, or of that which `DOCKER_HOST` names, or of the usual one. Nothing is asked yet.
     pub(crate) fn new(host: Option<&str>) -> Result<Self> {
-        let named = host.map(str::to_owned).or_else(|| std::env::var("DOCKER_HOST").ok());
-        let place = named.filter(|text| !text.is_empty()).unwrap_or_else(|| format!("unix://{}", usual_socket()));
+        let place = place_of(host);
         let wrong = |error: DockerError| {
             Error::new(ErrorCode::BackendUnavailable, format!("Docker at {place} cannot be used")).because(error)
         };
@@ -110,6 +109,12 @@ impl Client {
         };
         Error::new(ErrorCode::BackendUnavailable, message).because(error).hint(hint)
     }
+}
+
+/// Where an engine is: what was named, what `DOCKER_HOST` says, or the usual socket.
+pub(crate) fn place_of(host: Option<&str>) -> String {
+    let named = host.map(str::to_owned).or_else(|| std::env::var("DOCKER_HOST").ok());
+    named.filter(|text| !text.is_empty()).unwrap_or_else(|| format!("unix://{}", usual_socket()))
 }
 
 /// The status of an answer, if it is one of Docker's.

@@ -16,8 +16,10 @@ mod credentials;
 mod describe;
 mod images;
 mod layers;
+mod looking;
 mod meeting;
 mod owner;
 
 pub use backend::{DockerBackend, Settings};
 pub use images::{FoundImage, Listener, Progress};
+pub use looking::{Look, OLDEST_API, look};

@@ -236,7 +236,8 @@ fn document(status: &SandboxStatus) -> Result<Value> {
 fn page(status: &SandboxStatus) -> String {
     let spec = &status.record.spec;
     let limits = &spec.limits;
-    let state = status.trouble.iter().fold(status.state.to_string(), |state, why| format!("{state}: {}", printable(why)));
+    let state =
+        status.trouble.iter().fold(status.state.to_string(), |state, why| format!("{state}: {}", printable(why)));
     let mut lines = vec![("state", state)];
     if status.backend != Kind::Native.name() {
         lines.push(("backend", printable(&format!("{}, image {}", status.backend, status.image))));
