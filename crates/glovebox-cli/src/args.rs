@@ -4,6 +4,7 @@
 //! from a flag, a variable or a configuration file. [`command`] gives every flag its variable, so none can be forgotten.
 
 mod files;
+mod images;
 mod living;
 mod mcp;
 mod runs;
@@ -16,6 +17,7 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 pub(crate) use files::{CpArgs, FileArg, FilesAct, FilesArgs, ListFilesArgs, ReadArgs, RemoveArgs, WatchArgs};
+pub(crate) use images::{ImagesArgs, ImagesVerb, PullArgs};
 pub(crate) use living::{
     AttachArgs, CreateArgs, DestroyArgs, ExecArgs, ListSandboxesArgs, RunArg, SandboxArg, SandboxesArg, ShellArgs,
     TopArgs, UsageArgs,
@@ -268,6 +270,10 @@ pub(crate) enum Verb {
     /// A sandbox of a project, made with --project NAME, sees its files read-only in /workspace/project_files and writes to its
     /// volume in /workspace/project. No other sandbox does.
     Projects(ProjectsArgs),
+    /// What sandboxes of --backend docker start from
+    ///
+    /// The backend native has one image, host, which is this machine's own programs, read-only.
+    Images(ImagesArgs),
     /// Look back at runs: list them, show one, read its output
     Runs(RunsArgs),
     /// Show what a run changed, or a sandbox since it was made: a list, and the text that came and went
@@ -290,8 +296,8 @@ pub(crate) enum Verb {
     Mcp(Box<McpArgs>),
     /// Say what this machine can do, what is missing, and the command that gives it
     ///
-    /// Looks at the kernel, at what this user may do, at folders and languages. Changes nothing unless --fix is given. Exit
-    /// code 1 when something is missing without which no sandbox can be made.
+    /// Looks at the kernel, at what this user may do, at folders, Docker and languages. Changes nothing unless --fix is given. Exit
+    /// code 1 when something is missing without which no sandbox can be made; Docker only counts with --backend docker.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
     /// Try to break out of sandboxes on this very machine, and say which guarantees hold

@@ -1,15 +1,16 @@
 //! The backend that was asked for, and the images that languages have there.
 
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use glovebox_core::{Backend, Error, ErrorCode, Image, Language, Result, SandboxSpec, Warning};
 use glovebox_docker::{DockerBackend, Settings};
-use glovebox_engine::Toolchains;
+use glovebox_engine::{Engine, Toolchains};
 use glovebox_native::NativeBackend;
 
 use crate::{
     args::{Globals, SandboxArgs},
-    flags::Flags,
+    fetching,
+    flags::{Flags, Origin},
     verbs::{data_dir, runtime},
 };
 
@@ -29,6 +30,16 @@ pub(crate) enum Kind {
     Native,
     /// A Docker engine.
     Docker,
+}
+
+impl Kind {
+    /// Its name, as records have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Native => "native",
+            Kind::Docker => "docker",
+        }
+    }
 }
 
 /// Which backend was asked for.
@@ -86,12 +97,34 @@ pub(crate) fn making(globals: &Globals, kind: Kind, native: Option<Result<Native
     }
 }
 
-/// The backend for work with sandboxes that are there. It forks nothing.
-pub(crate) fn reaching(globals: &Globals, flags: &Flags) -> Result<Arc<dyn Backend>> {
-    match kind(globals, flags)? {
-        Kind::Native => Ok(Arc::new(native_without_launcher())),
-        Kind::Docker => Ok(Arc::new(docker(&data_dir(globals))?)),
-    }
+/// The backend that was typed, if one was. Sandboxes that are there have theirs, whatever a variable or a file says of new ones.
+pub(crate) fn typed(globals: &Globals, flags: &Flags) -> Result<Option<Kind>> {
+    let kind = kind(globals, flags)?;
+    Ok(Some(kind).filter(|_| flags.origin("backend") == Origin::Flag))
+}
+
+/// An engine for work with sandboxes that are there, with what makes native ones. Each is reached by the backend that made it; where
+/// one was typed, by that one alone.
+pub(crate) fn reaching(
+    typed: Option<Kind>,
+    data_dir: &Path,
+    native: impl FnOnce() -> Result<NativeBackend>,
+) -> Result<Engine> {
+    Ok(match typed {
+        Some(Kind::Docker) => Engine::new(Arc::new(docker(data_dir)?)).with_data_dir(data_dir),
+        Some(Kind::Native) => Engine::new(Arc::new(native()?)).with_data_dir(data_dir),
+        None => {
+            let below = data_dir.to_owned();
+            Engine::new(Arc::new(native()?)).with_data_dir(data_dir).with_others(move |name| match name {
+                "docker" => Ok(Arc::new(docker(&below)?)),
+                other => {
+                    let message = format!("this version has no backend {other}");
+                    Err(Error::new(ErrorCode::BackendUnavailable, message)
+                        .hint("use the version that made the sandbox"))
+                }
+            })
+        }
+    })
 }
 
 /// The native backend without a launcher of this process.
@@ -106,6 +139,7 @@ pub(crate) fn docker(data_dir: &Path) -> Result<DockerBackend> {
         image: None,
         runtime_folder: NativeBackend::runtime_folder(),
         data_folder: data_dir.to_owned(),
+        progress: Some(fetching::listen),
     })
 }
 
@@ -136,6 +170,13 @@ pub(crate) fn choose_image(spec: &mut SandboxSpec, kind: Kind, language: Option<
         })?;
     }
     Ok(())
+}
+
+/// The images of all languages, each once.
+pub(crate) fn catalog() -> impl Iterator<Item = Image> {
+    let table: toml::Table = CATALOG.parse().expect("a test reads it");
+    let names: BTreeSet<String> = table.into_iter().filter_map(|(_, name)| Some(name.as_str()?.to_owned())).collect();
+    names.into_iter().filter_map(|name| Image::parse(&name).ok())
 }
 
 /// The image of a language.

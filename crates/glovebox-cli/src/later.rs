@@ -1,7 +1,7 @@
 //! Verbs and flags that are promised and not there yet. Whoever types one is told so, instead of what else it resembles.
 
 /// Verbs of later versions.
-const VERBS: [&str; 15] = [
+const VERBS: [&str; 14] = [
     "port",
     "ports",
     "network",
@@ -12,7 +12,6 @@ const VERBS: [&str; 15] = [
     "test",
     "detect",
     "check",
-    "images",
     "templates",
     "serve",
     "token",
@@ -22,8 +21,11 @@ const VERBS: [&str; 15] = [
 /// Verbs of later versions below `runs`.
 const VERBS_OF_RUNS: [&str; 4] = ["diff", "export", "prune", "verify"];
 
+/// Verbs of later versions below `images`.
+const VERBS_OF_IMAGES: [&str; 2] = ["import", "build"];
+
 /// Flags of later versions, without their dashes.
-const FLAGS: [&str; 7] = ["allow", "check", "mode", "runtime", "server", "task", "template"];
+const FLAGS: [&str; 6] = ["allow", "check", "mode", "server", "task", "template"];
 
 /// What does nearly the same until then.
 const UNTIL_THEN: [(&str, &str); 3] = [
@@ -37,13 +39,14 @@ pub(crate) fn has_verb(below: &str, name: &str) -> bool {
     match below {
         "" => VERBS.contains(&name),
         "runs" => VERBS_OF_RUNS.contains(&name),
+        "images" => VERBS_OF_IMAGES.contains(&name),
         _ => false,
     }
 }
 
-/// What does nearly the same as a verb of a later version.
-pub(crate) fn until_then(verb: &str) -> Option<&'static str> {
-    UNTIL_THEN.iter().find(|(name, _)| *name == verb).map(|(_, hint)| *hint)
+/// What does nearly the same as a verb of a later version. Of an image nothing does.
+pub(crate) fn until_then(below: &str, verb: &str) -> Option<&'static str> {
+    UNTIL_THEN.iter().filter(|_| below != "images").find(|(name, _)| *name == verb).map(|(_, hint)| *hint)
 }
 
 /// Whether a later version has this flag.

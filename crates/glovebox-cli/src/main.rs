@@ -12,6 +12,7 @@ mod command_line;
 mod config;
 mod doctor;
 mod environment;
+mod fetching;
 mod files;
 mod flags;
 mod later;
@@ -124,6 +125,7 @@ fn dispatch(line: CommandLine, backend: Option<Result<NativeBackend>>) -> Result
         Some(args::Verb::Sessions(args)) => verbs::sessions::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Volumes(args)) => verbs::volumes::execute(&cli.globals, &args, &flags, backend),
         Some(args::Verb::Projects(args)) => verbs::projects::execute(&cli.globals, &args, &flags, backend),
+        Some(args::Verb::Images(args)) => verbs::images::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Runs(args)) => verbs::runs::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Changes(args)) => verbs::changes::execute(&cli.globals, &args, &flags),
         Some(args::Verb::Apply(args)) => verbs::apply::execute(&cli.globals, &args, &flags),

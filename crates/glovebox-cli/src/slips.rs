@@ -74,7 +74,8 @@ impl<'a> Place<'a> {
 /// The error for a word that is no verb.
 fn no_verb(word: &str, at: &Place<'_>) -> Error {
     if later::has_verb(&at.verbs, word) {
-        let hint = later::until_then(word).map_or_else(|| format!("{} for what there is", at.see_help()), Into::into);
+        let hint = later::until_then(&at.verbs, word)
+            .map_or_else(|| format!("{} for what there is", at.see_help()), Into::into);
         return later_version(&format!("{} {word}", at.call())).hint(hint);
     }
     let error = Error::new(ErrorCode::Usage, format!("{word:?} is no verb of {}", at.call()));

@@ -56,6 +56,8 @@ pub enum SandboxState {
     Failed,
     /// It ended.
     Gone,
+    /// It cannot be told: the backend that made it does not answer.
+    Unknown,
 }
 
 impl SandboxState {
@@ -76,6 +78,7 @@ impl SandboxState {
             SandboxState::Destroying => "destroying",
             SandboxState::Failed => "failed",
             SandboxState::Gone => "gone",
+            SandboxState::Unknown => "unknown",
         }
     }
 }

@@ -19,6 +19,7 @@ async fn main() -> Result<()> {
     let settings = Settings {
         host: None,
         image: None,
+        progress: None,
         runtime_folder: folder.path().join("run"),
         data_folder: folder.path().join("data"),
     };

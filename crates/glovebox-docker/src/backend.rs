@@ -31,7 +31,7 @@ use crate::{
     client::{Client, QUICK, SLOW},
     counted::Groups,
     describe::Machine,
-    images::{FoundImage, Progress},
+    images::{FoundImage, Listener},
     meeting::Meeting,
 };
 
@@ -46,6 +46,8 @@ pub struct Settings {
     pub runtime_folder: PathBuf,
     /// The folder for what does.
     pub data_folder: PathBuf,
+    /// Who hears how far a fetch is.
+    pub progress: Option<fn(&ImageReference) -> Listener>,
 }
 
 /// Sandboxes that a Docker engine makes.
@@ -129,11 +131,6 @@ impl DockerBackend {
         self.client.images().await
     }
 
-    /// Fetches an image.
-    pub async fn pull(&self, reference: &ImageReference, tell: impl FnMut(&Progress)) -> Result<()> {
-        self.client.pull(reference, tell).await
-    }
-
     /// Removes an image.
     pub async fn remove_image(&self, reference: &ImageReference) -> Result<()> {
         self.client.remove_image(reference).await
@@ -142,13 +139,6 @@ impl DockerBackend {
     /// The host process id of a sandbox's guest, PID 1 inside.
     pub fn guest_pid(&self, id: SandboxId) -> Option<i32> {
         self.all().get(&id).and_then(|held| held.met.get()).map(|met| met.pid)
-    }
-
-    /// The engine's name, version and version of the API.
-    pub async fn version(&self) -> Result<String> {
-        let found = self.client.ask("ask for the version", QUICK, self.client.docker.version()).await?;
-        let text = |part: Option<String>| part.unwrap_or_else(|| "unknown".to_owned());
-        Ok(format!("{}, API {}", text(found.version), text(found.api_version)))
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Held>>> {

@@ -45,8 +45,7 @@ pub(crate) struct Client {
 impl Client {
     /// A client of the engine at `host`, or of that which `DOCKER_HOST` names, or of the usual one. Nothing is asked yet.
     pub(crate) fn new(host: Option<&str>) -> Result<Self> {
-        let named = host.map(str::to_owned).or_else(|| std::env::var("DOCKER_HOST").ok());
-        let place = named.filter(|text| !text.is_empty()).unwrap_or_else(|| format!("unix://{}", usual_socket()));
+        let place = place_of(host);
         let wrong = |error: DockerError| match &error {
             DockerError::SocketNotFoundError(_) => {
                 let message = format!("there is no Docker here: {place} does not exist");
@@ -184,6 +183,12 @@ impl Client {
 /// Whether a failure is none of Docker's own answers, but that there was none.
 pub(crate) fn is_of_transport(error: &DockerError) -> bool {
     !matches!(error, DockerError::DockerResponseServerError { .. } | DockerError::DockerContainerWaitError { .. })
+}
+
+/// Where an engine is: what was named, what `DOCKER_HOST` says, or the usual socket.
+pub(crate) fn place_of(host: Option<&str>) -> String {
+    let named = host.map(str::to_owned).or_else(|| std::env::var("DOCKER_HOST").ok());
+    named.filter(|text| !text.is_empty()).unwrap_or_else(|| format!("unix://{}", usual_socket()))
 }
 
 /// The status of an answer, if it is one of Docker's.

@@ -3,6 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use bollard::{
+    auth::DockerCredentials,
     errors::Error as DockerError,
     models::CreateImageInfo,
     query_parameters::{CreateImageOptionsBuilder, ListImagesOptionsBuilder, RemoveImageOptionsBuilder},
@@ -10,7 +11,10 @@ use bollard::{
 use futures_util::StreamExt;
 use glovebox_core::{Error, ErrorCode, ImageReference, Result};
 
-use crate::client::{Client, QUICK, SLOW, status};
+use crate::{
+    client::{Client, QUICK, SLOW, status},
+    credentials,
+};
 
 /// Nothing is heard of a fetch for so long, and it is given up.
 const SILENCE: Duration = Duration::from_secs(120);
@@ -31,6 +35,17 @@ pub struct FoundImage {
     /// Its size.
     pub bytes: u64,
 }
+
+impl FoundImage {
+    /// What registries call it, or what Docker does.
+    pub fn digest(&self) -> Option<String> {
+        let named = self.digests.first().and_then(|name| name.split_once('@')).map(|(_, digest)| digest.to_owned());
+        named.or_else(|| Some(self.id.clone()).filter(|id| !id.is_empty()))
+    }
+}
+
+/// Hears how far the fetch of one image is, and that it is over when it is dropped.
+pub type Listener = Box<dyn FnMut(&Progress) + Send>;
 
 /// How far a fetch is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,21 +109,35 @@ impl Client {
 
     /// Fetches an image, trying again where a network may have failed.
     pub(crate) async fn pull(&self, reference: &ImageReference, mut tell: impl FnMut(&Progress)) -> Result<()> {
+        let shown = credentials::find(reference).await;
         let mut pause = FIRST_PAUSE;
         for tried in 1.. {
-            match self.pull_once(reference, &mut tell).await {
+            match self.pull_once(reference, shown.credentials.clone(), &mut tell).await {
                 Ok(()) => return Ok(()),
                 Err(error) if tried < TRIES && may_pass(&error) => tokio::time::sleep(pause).await,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    return Err(match (&shown.trouble, &error.hint) {
+                        (Some(trouble), Some(hint)) if error.code == ErrorCode::ImageNotFound => {
+                            let hint = format!("{hint}; nobody was named to the registry, as {trouble}");
+                            error.hint(hint)
+                        }
+                        _ => error,
+                    });
+                }
             }
             pause *= 2;
         }
         unreachable!("the last try returns")
     }
 
-    async fn pull_once(&self, reference: &ImageReference, tell: &mut impl FnMut(&Progress)) -> Result<()> {
+    async fn pull_once(
+        &self,
+        reference: &ImageReference,
+        credentials: Option<DockerCredentials>,
+        tell: &mut impl FnMut(&Progress),
+    ) -> Result<()> {
         let options = CreateImageOptionsBuilder::new().from_image(&full_name(reference)).build();
-        let mut steps = std::pin::pin!(self.docker.create_image(Some(options), None, None));
+        let mut steps = std::pin::pin!(self.docker.create_image(Some(options), None, credentials));
         let mut layers: HashMap<String, (u64, u64)> = HashMap::new();
         loop {
             let step = match tokio::time::timeout(SILENCE, steps.next()).await {
@@ -168,16 +197,51 @@ fn may_pass(error: &Error) -> bool {
     error.code == ErrorCode::ImageUnavailable
 }
 
-/// Adds a step of a fetch to what is known of it.
+/// Adds a step of a fetch to what is known of it. What was fetched is unpacked afterwards, which is counted no second time.
 fn add_up(layers: &mut HashMap<String, (u64, u64)>, step: CreateImageInfo) -> Progress {
-    if let (Some(layer), Some(detail)) = (step.id, step.progress_detail)
-        && let (Some(current), Some(total)) = (detail.current, detail.total)
-    {
-        layers.insert(layer, (current.max(0) as u64, total.max(0) as u64));
+    let status = step.status.unwrap_or_default();
+    let detail = step.progress_detail.and_then(|detail| Some((detail.current?, detail.total?)));
+    match (step.id, detail) {
+        (Some(layer), Some((current, total))) if status == "Downloading" => {
+            layers.insert(layer, (current.max(0) as u64, total.max(0) as u64));
+        }
+        (Some(layer), _) if ["Download complete", "Extracting", "Pull complete"].contains(&status.as_str()) => {
+            layers.entry(layer).and_modify(|(current, total)| *current = *total);
+        }
+        _ => {}
     }
     Progress {
         bytes: layers.values().map(|(current, _)| current).sum(),
         total: layers.values().map(|(_, total)| total).sum(),
-        status: step.status.unwrap_or_default(),
+        status,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bollard::models::ProgressDetail;
+
+    use super::*;
+
+    #[test]
+    fn bytes_of_layers_add_up_and_never_go_back() {
+        let mut layers = HashMap::new();
+        let mut step = |layer: &str, status: &str, detail: Option<(i64, i64)>| {
+            let detail = detail.map(|(current, total)| ProgressDetail { current: Some(current), total: Some(total) });
+            let step = CreateImageInfo {
+                id: Some(layer.to_owned()),
+                status: Some(status.to_owned()),
+                progress_detail: detail,
+                ..CreateImageInfo::default()
+            };
+            let progress = add_up(&mut layers, step);
+            (progress.bytes, progress.total)
+        };
+        assert_eq!(step("a", "Pulling fs layer", None), (0, 0));
+        assert_eq!(step("a", "Downloading", Some((10, 100))), (10, 100));
+        assert_eq!(step("b", "Downloading", Some((5, 50))), (15, 150));
+        assert_eq!(step("a", "Download complete", None), (105, 150));
+        assert_eq!(step("a", "Extracting", Some((1, 100))), (105, 150));
+        assert_eq!(step("b", "Pull complete", None), (150, 150));
     }
 }

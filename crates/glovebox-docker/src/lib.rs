@@ -12,11 +12,14 @@
 mod backend;
 mod client;
 mod counted;
+mod credentials;
 mod describe;
 mod images;
 mod layers;
+mod looking;
 mod meeting;
 mod owner;
 
 pub use backend::{DockerBackend, Settings};
-pub use images::{FoundImage, Progress};
+pub use images::{FoundImage, Listener, Progress};
+pub use looking::{Look, OLDEST_API, look};

@@ -24,6 +24,7 @@ use crate::{
     entry::{Entry, Lasts},
     known_contents::NotedIn,
     limits::{EngineLimits, Slot, Slots},
+    others::Others,
     place::{Lifetime, Place},
     programs::Programs,
     result,
@@ -44,6 +45,7 @@ pub struct Engine {
     environment: Arc<[(String, String)]>,
     ledger: Option<Ledger>,
     slots: Slots,
+    others: Option<Others>,
     /// Whether somebody has looked for what was cut short in the data folder.
     looked: Arc<AtomicBool>,
 }
@@ -53,7 +55,7 @@ impl Engine {
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         let environment = backend.environment().into();
         let (slots, looked) = (Slots::default(), Arc::default());
-        Engine { backend, data_dir: DATA_DIR.into(), environment, ledger: None, slots, looked }
+        Engine { backend, data_dir: DATA_DIR.into(), environment, ledger: None, slots, others: None, looked }
     }
 
     /// Keeps artifacts and compiled programs below another folder.
@@ -76,6 +78,21 @@ impl Engine {
     pub fn with_limits(mut self, limits: EngineLimits) -> Self {
         self.slots = Slots::new(limits);
         self
+    }
+
+    /// The same engine with other backends.
+    pub(crate) fn having(self, others: Others) -> Self {
+        Engine { others: Some(others), ..self }
+    }
+
+    /// The same engine on another backend.
+    pub(crate) fn on(&self, backend: Arc<dyn Backend>) -> Self {
+        Engine { environment: backend.environment().into(), backend, ..self.clone() }
+    }
+
+    /// The other backends, where there may be some.
+    pub(crate) fn others(&self) -> Option<&Others> {
+        self.others.as_ref()
     }
 
     /// The folder for the artifacts of a run; it exists only when there are any.

@@ -37,6 +37,7 @@ mod known_contents;
 mod limits;
 mod line;
 mod living;
+mod others;
 mod output;
 mod place;
 mod programs;

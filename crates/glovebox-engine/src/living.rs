@@ -110,40 +110,44 @@ impl Engine {
     /// Takes hold of a living sandbox by its id, the beginning of its id, or its name.
     pub async fn open(&self, text: &str) -> Result<Sandbox> {
         let record = Arc::new(self.registry().read(self.registry().find(text)?)?);
-        match self.backend().state(record.sandbox).await? {
+        let engine = self.of(&record)?;
+        match engine.backend().state(record.sandbox).await? {
             SandboxState::Paused => Err(paused(record.sandbox, text)),
             SandboxState::Stopping => Err(stopping(&record)),
-            SandboxState::Stopped => Err(self.cannot_be_reached(&record, text)),
+            SandboxState::Stopped => Err(engine.cannot_be_reached(&record, text)),
             SandboxState::Creating => {
                 Err(Error::new(ErrorCode::WrongState, format!("the sandbox {} is being started", record.sandbox))
                     .hint("try again in a moment"))
             }
-            _ => self.open_record(record).await,
+            _ => engine.open_record(record).await,
         }
     }
 
     /// The same as [`Engine::open`] for one that may be paused: its runs can be listed, followed and ended, and none can be
     /// started before it goes on.
     pub async fn open_paused(&self, text: &str) -> Result<Sandbox> {
-        self.open_record(Arc::new(self.registry().read(self.registry().find(text)?)?)).await
+        let record = Arc::new(self.registry().read(self.registry().find(text)?)?);
+        self.of(&record)?.open_record(record).await
     }
 
     /// What a living sandbox uses now, be it paused. To look is not to use it: its idle time goes on.
     pub async fn usage(&self, text: &str) -> Result<UsageNow> {
         let record = self.registry().read(self.registry().find(text)?)?;
-        if self.backend().state(record.sandbox).await? == SandboxState::Stopped {
-            return Err(self.cannot_be_reached(&record, text));
+        let engine = self.of(&record)?;
+        if engine.backend().state(record.sandbox).await? == SandboxState::Stopped {
+            return Err(engine.cannot_be_reached(&record, text));
         }
-        let (_guard, _) = self.hold_on(&record).await?;
-        self.backend().usage(record.sandbox).await
+        let (_guard, _) = engine.hold_on(&record).await?;
+        engine.backend().usage(record.sandbox).await
     }
 
     /// What one run of a living sandbox has used so far. Where runs have no groups of their own
     /// ([`Features::run_groups`](glovebox_core::Features)), it is what the whole sandbox has used. To look is not to use it.
     pub async fn run_usage(&self, text: &str, run: RunId) -> Result<Usage> {
         let record = self.registry().read(self.registry().find(text)?)?;
-        let (_guard, _) = self.hold_on(&record).await?;
-        Ok(self.backend().evidence(record.sandbox, Some(run)).await?.usage)
+        let engine = self.of(&record)?;
+        let (_guard, _) = engine.hold_on(&record).await?;
+        Ok(engine.backend().evidence(record.sandbox, Some(run)).await?.usage)
     }
 
     async fn open_record(&self, record: Arc<SandboxRecord>) -> Result<Sandbox> {
@@ -156,7 +160,6 @@ impl Engine {
     /// Takes hold of the processes of a living sandbox.
     async fn hold_on(&self, record: &SandboxRecord) -> Result<(Arc<Guard>, Created)> {
         let id = record.sandbox;
-        self.check_backend(record)?;
         self.check_not_ended(record)?;
         let spec = self.with_storage(&record.spec)?.0;
         let created = self.backend().open(id, &through_guest::spec_for(&**self.backend(), &spec)).await?;
@@ -165,54 +168,54 @@ impl Engine {
 
     /// Ends all processes of a sandbox and keeps its files. One that is stopped stays so.
     pub async fn stop(&self, text: &str) -> Result<SandboxId> {
-        let (record, _hold) = self.take(text).await?;
-        self.end_processes(&record, Act::Stopped).await?;
+        let (engine, record, _hold) = self.take(text).await?;
+        engine.end_processes(&record, Act::Stopped).await?;
         Ok(record.sandbox)
     }
 
     /// Starts a stopped sandbox again, with its files. One that is ready stays so.
     pub async fn restart(&self, text: &str) -> Result<Sandbox> {
-        let (record, _hold) = self.take(text).await?;
+        let (engine, record, _hold) = self.take(text).await?;
         // A reset that was cut short has left none.
-        self.registry().make_store(record.sandbox)?;
-        let state = self.backend().state(record.sandbox).await?;
+        engine.registry().make_store(record.sandbox)?;
+        let state = engine.backend().state(record.sandbox).await?;
         if matches!(state, SandboxState::Stopped | SandboxState::Stopping) {
-            self.check_time_left(&record)?;
+            engine.check_time_left(&record)?;
         }
         match state {
-            SandboxState::Stopped => self.bring_up(&record, &self.with_storage(&record.spec)?.0).await,
+            SandboxState::Stopped => engine.bring_up(&record, &engine.with_storage(&record.spec)?.0).await,
             SandboxState::Paused => Err(paused(record.sandbox, text)),
             SandboxState::Stopping => {
-                self.end_processes(&record, Act::Stopped).await?;
-                self.bring_up(&record, &self.with_storage(&record.spec)?.0).await
+                engine.end_processes(&record, Act::Stopped).await?;
+                engine.bring_up(&record, &engine.with_storage(&record.spec)?.0).await
             }
-            _ => self.open_record(record).await,
+            _ => engine.open_record(record).await,
         }
     }
 
     /// Ends all processes of a sandbox, cleans its working directory, outputs and home, and starts it again.
     pub async fn reset(&self, text: &str) -> Result<Sandbox> {
-        let (record, _hold) = self.take(text).await?;
-        self.check_time_left(&record)?;
-        self.end_processes(&record, Act::Reset).await?;
-        let store = self.registry().store(record.sandbox);
+        let (engine, record, _hold) = self.take(text).await?;
+        engine.check_time_left(&record)?;
+        engine.end_processes(&record, Act::Reset).await?;
+        let store = engine.registry().store(record.sandbox);
         // Before the files go: without it they are copied in again, whatever is cut short here.
-        self.registry().forget_copied(record.sandbox)?;
-        self.backend().remove_store(&store).await?;
-        self.registry().make_store(record.sandbox)?;
-        self.registry().forget_seen(record.sandbox);
-        self.registry().forget_sessions(record.sandbox);
-        self.bring_up(&record, &self.with_storage(&record.spec)?.0).await
+        engine.registry().forget_copied(record.sandbox)?;
+        engine.backend().remove_store(&store).await?;
+        engine.registry().make_store(record.sandbox)?;
+        engine.registry().forget_seen(record.sandbox);
+        engine.registry().forget_sessions(record.sandbox);
+        engine.bring_up(&record, &engine.with_storage(&record.spec)?.0).await
     }
 
     /// Freezes all processes of a sandbox, and gives back memory that they do not need for that. The time of its runs stands
     /// still, and so does its idle time; its maximum age does not.
     pub async fn pause(&self, text: &str) -> Result<Paused> {
-        let (record, _hold) = self.take_started(text).await?;
-        let sandbox = self.open_record(record).await?;
+        let (engine, record, _hold) = self.take_started(text).await?;
+        let sandbox = engine.open_record(record).await?;
         // The guest goes first: what it has begun to start would be frozen halfway.
         sandbox.tell_paused(path::PAUSE).await?;
-        match self.backend().pause(sandbox.id()).await {
+        match engine.backend().pause(sandbox.id()).await {
             Ok(reclaimed_bytes) => Ok(Paused { sandbox: sandbox.id(), reclaimed_bytes }),
             Err(error) => {
                 // The first failure is the one that explains.
@@ -224,11 +227,11 @@ impl Engine {
 
     /// Lets the processes of a paused sandbox go on.
     pub async fn resume(&self, text: &str) -> Result<SandboxId> {
-        let (record, _hold) = self.take_started(text).await?;
+        let (engine, record, _hold) = self.take_started(text).await?;
         // The guest may be frozen too, so it is spoken to afterwards.
-        let (_guard, _) = self.hold_on(&record).await?;
-        self.backend().resume(record.sandbox).await?;
-        let sandbox = self.open_record(record).await?;
+        let (_guard, _) = engine.hold_on(&record).await?;
+        engine.backend().resume(record.sandbox).await?;
+        let sandbox = engine.open_record(record).await?;
         sandbox.tell_paused(path::RESUME).await?;
         Ok(sandbox.id())
     }
@@ -240,19 +243,19 @@ impl Engine {
         let id = self.registry().find(text)?;
         let _hold = self.hold(id).await?;
         let record = self.registry().read(id)?;
-        self.check_backend(&record)?;
-        if let Err(error) = self.end_processes(&record, Act::Destroyed).await {
+        let engine = self.of(&record)?;
+        if let Err(error) = engine.end_processes(&record, Act::Destroyed).await {
             if error.code == ErrorCode::StillEnding {
                 // On a full disk it cannot be noted, and stays what it was: the first failure is the one that explains.
-                let _ = self.registry().doom(id);
-                self.look_again();
+                let _ = engine.registry().doom(id);
+                engine.look_again();
             }
             return Err(error);
         }
         // From here on it is no sandbox any more; what is cut short below is finished by the next start.
-        self.registry().forget(id)?;
-        self.backend().remove_store(&self.registry().store(id)).await?;
-        self.registry().remove(id, record.name.as_ref())?;
+        engine.registry().forget(id)?;
+        engine.backend().remove_store(&engine.registry().store(id)).await?;
+        engine.registry().remove(id, record.name.as_ref())?;
         Ok(id)
     }
 
@@ -272,7 +275,8 @@ impl Engine {
             }
         }
         for id in self.registry().ids().unwrap_or_default().into_iter().filter(|id| self.registry().is_doomed(*id)) {
-            let is_over = self.backend().state(id).await.is_ok_and(|state| state == SandboxState::Stopped);
+            let Ok(engine) = self.registry().read(id).and_then(|record| self.of(&record)) else { continue };
+            let is_over = engine.backend().state(id).await.is_ok_and(|state| state == SandboxState::Stopped);
             if is_over && self.destroy(&id.to_string()).await.is_ok() {
                 removed.push(format!("what was left of {id}"));
             } else {
@@ -314,22 +318,22 @@ impl Engine {
                 .any(|id| registry.ended(id).is_some() || registry.is_doomed(id))
     }
 
-    /// Reads what a sandbox is, under its lock.
-    async fn take(&self, text: &str) -> Result<(Arc<SandboxRecord>, Hold)> {
+    /// Reads what a sandbox is, under its lock, and gives the engine for it.
+    async fn take(&self, text: &str) -> Result<(Engine, Arc<SandboxRecord>, Hold)> {
         let id = self.registry().find(text)?;
         let hold = self.hold(id).await?;
         let record = self.registry().read(id)?;
-        self.check_backend(&record)?;
-        self.check_not_ended(&record)?;
-        Ok((Arc::new(record), hold))
+        let engine = self.of(&record)?;
+        engine.check_not_ended(&record)?;
+        Ok((engine, Arc::new(record), hold))
     }
 
     /// The same for what a stopped sandbox cannot do.
-    async fn take_started(&self, text: &str) -> Result<(Arc<SandboxRecord>, Hold)> {
-        let (record, hold) = self.take(text).await?;
-        match self.backend().state(record.sandbox).await? {
-            SandboxState::Stopped => Err(self.cannot_be_reached(&record, text)),
-            _ => Ok((record, hold)),
+    async fn take_started(&self, text: &str) -> Result<(Engine, Arc<SandboxRecord>, Hold)> {
+        let (engine, record, hold) = self.take(text).await?;
+        match engine.backend().state(record.sandbox).await? {
+            SandboxState::Stopped => Err(engine.cannot_be_reached(&record, text)),
+            _ => Ok((engine, record, hold)),
         }
     }
 

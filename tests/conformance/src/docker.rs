@@ -35,6 +35,7 @@ impl DockerSubject {
             image: Some(image),
             runtime_folder: NativeBackend::runtime_folder(),
             data_folder: data.path().to_owned(),
+            progress: None,
         })?;
         let socket = backend.place().strip_prefix("unix://").context("Docker is not at a socket")?.into();
         Ok(DockerSubject { backend: Arc::new(backend), socket, _data: data })

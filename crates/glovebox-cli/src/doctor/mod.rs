@@ -1,5 +1,6 @@
 //! `glovebox doctor`: what this host can do, and how to get the rest. Looking changes nothing; [`fix`] does.
 
+mod docker;
 pub(crate) mod fix;
 mod stores;
 
@@ -7,11 +8,16 @@ use glovebox_core::Language;
 use glovebox_engine::Toolchains;
 use glovebox_native::host_facts::{self, GroupFacts, OLDEST_KERNEL, Obstacle, Signs, Standing, Step, SubIds};
 
-use crate::check::{Check, Status};
+use crate::{
+    backends::Kind,
+    check::{Check, Status},
+};
+pub(crate) use docker::docker;
 pub(crate) use stores::stores;
 
 const HOST: &str = "host";
 const LAYERS: &str = "layers";
+const BACKENDS: &str = "backends";
 const LANGUAGES: &str = "languages";
 
 /// What was found out about the host and the caller.
@@ -59,13 +65,13 @@ impl Facts {
         self.is_let().then(host_facts::standing)
     }
 
-    fn caller(&self) -> String {
+    pub(crate) fn caller(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.uid.to_string())
     }
 }
 
-/// All checks but those of stores, in the order of the table.
-pub(crate) fn checks(facts: &Facts) -> Vec<Check> {
+/// All checks but those of stores and of Docker, in the order of the table. Those of the host are needed for the backend native.
+pub(crate) fn checks(facts: &Facts, kind: Kind) -> Vec<Check> {
     let mut checks = vec![
         kernel(),
         known_host(facts),
@@ -81,6 +87,9 @@ pub(crate) fn checks(facts: &Facts) -> Vec<Check> {
         overlay(),
         extended_attributes(),
     ];
+    if kind == Kind::Docker {
+        checks = checks.into_iter().map(Check::optional).collect();
+    }
     checks.extend(Language::ALL.iter().map(language));
     checks
 }
@@ -295,6 +304,10 @@ pub(crate) fn summary(checks: &[Check]) -> String {
     let missing = checks.iter().filter(|check| check.needed && check.status == Status::Missing).count();
     let weaker = checks.iter().any(|check| check.name == "runs without namespaces" && check.status == Status::Ok);
     match missing {
+        _ if checks.iter().any(|check| check.group == BACKENDS && check.needed && check.status == Status::Missing) => {
+            "no sandbox can be made with --backend docker until what is missing above is there; --backend native needs no Docker"
+                .to_owned()
+        }
         0 => "sandboxes can be made here; glovebox prove tries to break out of them".to_owned(),
         _ if weaker => "no sandbox with namespaces can be made here until what is missing above is there; \
                         --isolation landlock makes weaker ones"

@@ -48,6 +48,7 @@ fn status(name: &str, state: SandboxState) -> SandboxStatus {
         sandbox,
         name,
         state,
+        trouble: None,
         ended: None,
         backend: "native".to_owned(),
         image: "host".to_owned(),

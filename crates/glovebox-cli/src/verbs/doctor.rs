@@ -5,9 +5,10 @@ use std::path::Path;
 use glovebox_core::{Error, ErrorCode, Result};
 use glovebox_ledger::{Filter, Ledger};
 
-use super::{data_dir, gc, require_native, runtime};
+use super::{data_dir, gc, runtime};
 use crate::{
     args::{DoctorArgs, Globals},
+    backends::{self, Kind},
     check::{self, Check, Status},
     doctor,
     flags::{Flags, Origin},
@@ -15,7 +16,7 @@ use crate::{
 };
 
 pub(crate) fn execute(globals: &Globals, args: &DoctorArgs, flags: &Flags) -> Result<u8> {
-    require_native(globals, flags, "doctor")?;
+    let kind = backends::kind(globals, flags)?;
     // The variable and the key `user` are those of runs, so only what was typed counts here.
     let user = args.user.as_deref().filter(|_| flags.origin("user") == Origin::Flag);
     if user.is_some() && !args.fix {
@@ -26,9 +27,10 @@ pub(crate) fn execute(globals: &Globals, args: &DoctorArgs, flags: &Flags) -> Re
     // The facts of the host come first: some are tried in a forked process, and what follows starts threads.
     let facts = doctor::Facts::gather();
     let fixed = if args.fix { Some(fix_all(&data_dir, user)?) } else { None };
-    let mut checks = doctor::checks(&facts);
+    let mut checks = doctor::checks(&facts, kind);
     checks.extend(doctor::stores(&data_dir));
     checks.push(ledger(&data_dir)?);
+    checks.push(doctor::docker(&facts.caller(), kind == Kind::Docker)?);
     // Languages are many, so they come last.
     checks.sort_by_key(|check| check.group == "languages");
     if let Some(done) = fixed.as_ref().filter(|_| !globals.json) {

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     args::{ExecArgs, Globals},
+    backends::Kind,
     flags::Flags,
     program::{self, Typed},
     report,
@@ -46,6 +47,8 @@ pub(crate) fn execute(
     let (engine, runtime) = (ManuallyDrop::new(engine), ManuallyDrop::new(runtime()?));
     let sandbox = ManuallyDrop::new(runtime.block_on(engine.open(&args.id))?);
     let spec = sandbox.record().map(|record| record.spec.clone()).unwrap_or_default();
+    let made_by = sandbox.record().map(|record| record.backend.as_str());
+    let toolchains = if made_by == Some(Kind::Docker.name()) { Toolchains::of_image() } else { Toolchains::default() };
     let in_session = wanted.is_some();
     let Plan { mut request, language, left_behind } = match wanted {
         Some(wanted) => {
@@ -55,7 +58,7 @@ pub(crate) fn execute(
         }
         None => {
             let typed = Typed { call: format!("glovebox exec {}", args.id), program: &args.program, after_dashes };
-            request::command_plan(globals, typed, &command, flags, (spec.clone(), Toolchains::default()))?
+            request::command_plan(globals, typed, &command, flags, (spec.clone(), toolchains))?
         }
     };
     let argv = request.command.argv.clone();

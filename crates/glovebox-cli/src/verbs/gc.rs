@@ -1,6 +1,6 @@
 //! `glovebox gc`: removes what dead processes left, and mends folders in which they applied changes.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{path::Path, time::Duration};
 
 use glovebox_core::{Backend, Result, Warning};
 use glovebox_engine::Engine;
@@ -90,6 +90,6 @@ fn remove_sandboxes(data_dir: &Path) -> Result<Vec<String>> {
     if !Engine::has_left_sandboxes(data_dir) {
         return Ok(Vec::new());
     }
-    let engine = Engine::new(Arc::new(NativeBackend::start()?)).with_data_dir(data_dir);
+    let engine = backends::reaching(None, data_dir, NativeBackend::start)?;
     Ok(runtime()?.block_on(engine.collect_sandboxes()))
 }

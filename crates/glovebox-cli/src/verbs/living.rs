@@ -1,6 +1,11 @@
 //! `glovebox list|show`: sandboxes that stay.
 
-use std::{cmp::Reverse, collections::BTreeMap, ffi::OsString, path::Path, sync::Arc};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
+    path::Path,
+};
 
 use glovebox_core::{Access, Error, ErrorCode, Label, Network, Result, SandboxId, SandboxState, printable};
 use glovebox_engine::{Engine, SandboxStatus};
@@ -18,7 +23,7 @@ use super::{
 };
 use crate::{
     args::{Globals, ListSandboxesArgs, SandboxArg},
-    backends,
+    backends::{self, Kind},
     flags::Flags,
     report,
     table::table,
@@ -47,12 +52,12 @@ pub(crate) fn keep(id: Option<&OsString>) -> u8 {
 
 /// An engine for work with sandboxes that are there. It forks nothing.
 pub(super) fn engine(globals: &Globals, flags: &Flags) -> Result<Engine> {
-    Ok(Engine::new(backends::reaching(globals, flags)?).with_data_dir(data_dir(globals)))
+    backends::reaching(backends::typed(globals, flags)?, &data_dir(globals), || Ok(backends::native_without_launcher()))
 }
 
 /// The same for a data folder.
 pub(super) fn engine_below(data_dir: &Path) -> Engine {
-    Engine::new(Arc::new(backends::native_without_launcher())).with_data_dir(data_dir)
+    backends::reaching(None, data_dir, || Ok(backends::native_without_launcher())).expect("it is there without asking")
 }
 
 /// An engine that also makes sandboxes and removes files.
@@ -61,8 +66,8 @@ pub(super) fn making_engine(
     flags: &Flags,
     backend: Option<Result<NativeBackend>>,
 ) -> Result<Engine> {
-    let kind = backends::kind(globals, flags)?;
-    Ok(Engine::new(backends::making(globals, kind, backend)?).with_data_dir(data_dir(globals)))
+    let typed = backends::typed(globals, flags)?;
+    backends::reaching(typed, &data_dir(globals), || backend.unwrap_or_else(NativeBackend::start))
 }
 
 pub(crate) fn list(globals: &Globals, args: &ListSandboxesArgs, flags: &Flags) -> Result<u8> {
@@ -76,6 +81,8 @@ pub(crate) fn list(globals: &Globals, args: &ListSandboxesArgs, flags: &Flags) -
         Some(state) => status.state == state,
         None => args.ended || status.state != SandboxState::Gone,
     };
+    keep_asked(&mut found, backends::typed(globals, flags)?);
+    warn_of_unknown(&found);
     found.retain(|status| shown(status) && labels.iter().all(|(key, value)| status.labels.get(key) == Some(value)));
     if globals.json {
         report::document(&json!({ "sandboxes": found }))?;
@@ -91,6 +98,17 @@ pub(crate) fn list(globals: &Globals, args: &ListSandboxesArgs, flags: &Flags) -
         report::print(&listing(&found, Timestamp::now(), terminal::output_columns()))?;
     }
     Ok(0)
+}
+
+/// Where a backend was typed, only its sandboxes are meant.
+pub(super) fn keep_asked(found: &mut Vec<SandboxStatus>, typed: Option<Kind>) {
+    found.retain(|status| typed.is_none_or(|kind| status.backend == kind.name()));
+}
+
+/// Says why states are not known, each reason once.
+fn warn_of_unknown(found: &[SandboxStatus]) {
+    let why: BTreeSet<&str> = found.iter().filter_map(|status| status.trouble.as_deref()).collect();
+    why.iter().for_each(|why| report::say(&format!("warning: states are not known: {why}")));
 }
 
 /// The table of sandboxes, with what there is room for.
@@ -124,10 +142,10 @@ fn short_id(id: &str, among: &[SandboxStatus]) -> String {
 }
 
 fn parse_state(text: &str) -> Result<SandboxState, String> {
-    use SandboxState::{Creating, Destroying, Gone, Paused, Ready, Stopped, Stopping};
-    let states = [Creating, Ready, Paused, Stopping, Stopped, Destroying, Gone];
+    use SandboxState::{Creating, Destroying, Gone, Paused, Ready, Stopped, Stopping, Unknown};
+    let states = [Creating, Ready, Paused, Stopping, Stopped, Destroying, Gone, Unknown];
     let found = states.into_iter().find(|state| state.as_str() == text);
-    found.ok_or_else(|| "expected creating, ready, paused, stopping, stopped, destroying or gone".to_owned())
+    found.ok_or_else(|| "expected creating, ready, paused, stopping, stopped, destroying, gone or unknown".to_owned())
 }
 
 fn row(status: &SandboxStatus, now: Timestamp) -> [String; 7] {
@@ -218,7 +236,12 @@ fn document(status: &SandboxStatus) -> Result<Value> {
 fn page(status: &SandboxStatus) -> String {
     let spec = &status.record.spec;
     let limits = &spec.limits;
-    let mut lines = vec![("state", status.state.to_string())];
+    let state =
+        status.trouble.iter().fold(status.state.to_string(), |state, why| format!("{state}: {}", printable(why)));
+    let mut lines = vec![("state", state)];
+    if status.backend != Kind::Native.name() {
+        lines.push(("backend", printable(&format!("{}, image {}", status.backend, status.image))));
+    }
     lines.extend(status.name.as_ref().map(|name| ("name", name.to_string())));
     if let Some(ended) = &status.ended {
         lines.push(("ended", format!("{} at {}", reason(ended), report::time(ended.at))));

@@ -10,6 +10,7 @@ pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod files;
 pub(crate) mod gc;
+pub(crate) mod images;
 pub(crate) mod living;
 pub(crate) mod man;
 pub(crate) mod mcp;

@@ -12,12 +12,13 @@ use glovebox_native::NativeBackend;
 use serde_json::{Value, json};
 
 use super::{
-    living::{engine, making_engine},
+    living::{engine, keep_asked, making_engine},
     runtime,
     several::each,
 };
 use crate::{
     args::{DestroyArgs, Globals, SandboxesArg},
+    backends,
     flags::{Flags, Origin},
     report, request, terminal,
 };
@@ -118,6 +119,7 @@ fn chosen(globals: &Globals, args: &DestroyArgs, flags: &Flags, engine: &Engine)
     let labels = Label::collect(&request::labels(&args.label, flags)?);
     let mut found = runtime()?.block_on(engine.sandboxes())?;
     let has_labels = |status: &SandboxStatus| labels.iter().all(|(key, value)| status.labels.get(key) == Some(value));
+    keep_asked(&mut found, backends::typed(globals, flags)?);
     found.retain(|status| status.state != SandboxState::Gone && has_labels(status));
     if found.is_empty() && !globals.json {
         report::say(if labels.is_empty() { "there is no sandbox" } else { "no sandbox has these labels" });

@@ -63,7 +63,7 @@ impl DockerBackend {
         let pid = seen.state.and_then(|state| state.pid).unwrap_or_default() as i32;
         if pid == 0 {
             // It has just ended, and nobody else would remove what is left.
-            self.bury(&found).await?;
+            self.sweeper().bury(&found).await?;
             return Ok(None);
         }
         let limits = describe::limits_in_force(spec, self.machine().await?);

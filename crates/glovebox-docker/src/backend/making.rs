@@ -50,7 +50,7 @@ impl DockerBackend {
             spec: spec.clone(),
             limits,
             image: self.named_image(spec),
-            image_digest: digest(&image),
+            image_digest: image.digest(),
             meeting,
             listener: Mutex::new(Some(listener)),
             met: OnceCell::new(),
@@ -95,7 +95,13 @@ impl DockerBackend {
         if let Some(image) = self.client.image(reference).await? {
             return Ok(image);
         }
-        self.client.pull(reference, |_| ()).await?;
+        self.pull(reference).await
+    }
+
+    /// Fetches an image, or a newer one of its name, and says what came.
+    pub async fn pull(&self, reference: &ImageReference) -> Result<FoundImage> {
+        let mut listener = self.settings.progress.map(|listen| listen(reference));
+        self.client.pull(reference, |progress| listener.iter_mut().for_each(|listener| listener(progress))).await?;
         self.client.image(reference).await?.ok_or_else(|| vanished(reference))
     }
 
@@ -198,12 +204,6 @@ fn met(held: &Held, stream: UnixStream, ready: &Ready) -> Result<Met> {
     };
     let channel = Mutex::new(held.spec.living.is_none().then_some(stream));
     Ok(Met { channel, pid, groups, created })
-}
-
-/// What registries call an image, or what Docker does.
-fn digest(image: &FoundImage) -> Option<String> {
-    let named = image.digests.first().and_then(|name| name.split_once('@')).map(|(_, digest)| digest.to_owned());
-    named.or_else(|| Some(image.id.clone()).filter(|id| !id.is_empty()))
 }
 
 fn vanished(reference: &ImageReference) -> Error {

@@ -10,8 +10,7 @@ use crate::{Engine, registry::Ended};
 impl Engine {
     /// Why a sandbox without processes cannot be worked with. `text` is what the caller calls it.
     pub(super) fn cannot_be_reached(&self, record: &SandboxRecord, text: &str) -> Error {
-        let known = self.check_backend(record).and_then(|()| self.check_not_ended(record));
-        known.err().unwrap_or_else(|| stopped(record.sandbox, text))
+        self.check_not_ended(record).err().unwrap_or_else(|| stopped(record.sandbox, text))
     }
 
     /// An error for a sandbox whose time is over, before anything of it is touched: its keeper would end it at once, and its files
@@ -32,16 +31,6 @@ impl Engine {
             None if self.registry().is_doomed(id) => Err(doomed(id)),
             None => Ok(()),
         }
-    }
-
-    /// An error for a sandbox of another backend.
-    pub(super) fn check_backend(&self, record: &SandboxRecord) -> Result<()> {
-        let (own, theirs) = (self.backend().name(), &record.backend);
-        if own == theirs {
-            return Ok(());
-        }
-        let message = format!("the sandbox {} belongs to the backend {theirs}", record.sandbox);
-        Err(Error::new(ErrorCode::WrongState, message).hint(format!("add --backend {theirs}")))
     }
 }
 

@@ -34,8 +34,8 @@ impl Engine {
     /// changed files are kept there. To look is not to use it: its idle time goes on.
     pub async fn sandbox_changes(&self, text: &str) -> Result<SandboxChanges> {
         let record = self.registry().read(self.registry().find(text)?)?;
-        self.check_backend(&record)?;
-        self.check_not_ended(&record)?;
+        let engine = self.of(&record)?;
+        engine.check_not_ended(&record)?;
         let id = record.sandbox;
         let known = KnownContents::noted_in(NotedIn::File(self.registry().contents(id)));
         let keeper = match self.ledger() {
@@ -46,9 +46,9 @@ impl Engine {
             None => None,
         };
         let as_keeper = keeper.clone().map(|keeper| keeper as Arc<dyn ContentKeeper>);
-        let look = match self.backend().files_through_guest() {
-            true => self.open_to_look(&record, text).await?.place.look(LookFor::Changes, &[], as_keeper).await?,
-            false => self.backend().changes_of_living(id, &self.with_storage(&record.spec)?.0, as_keeper).await?,
+        let look = match engine.backend().files_through_guest() {
+            true => engine.open_to_look(&record, text).await?.place.look(LookFor::Changes, &[], as_keeper).await?,
+            false => engine.backend().changes_of_living(id, &self.with_storage(&record.spec)?.0, as_keeper).await?,
         };
         let workspace = record.spec.workspace.as_ref();
         if let Some(workspace) = workspace.filter(|_| look.workspace_gone) {

@@ -1,0 +1,95 @@
+//! Whether `--backend docker` can be used.
+
+use std::time::Duration;
+
+use glovebox_core::Result;
+use glovebox_docker::{Look, OLDEST_API};
+
+use super::BACKENDS;
+use crate::{
+    check::{Check, Status},
+    verbs::runtime,
+};
+
+/// So long it is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The check of a Docker engine. Nobody needs one who did not ask for it.
+pub(crate) fn docker(caller: &str, needed: bool) -> Result<Check> {
+    let (place, look) = runtime()?.block_on(glovebox_docker::look(PATIENCE));
+    let check = judge(&look, &place, caller, is_installed());
+    Ok(if needed { check } else { check.optional() })
+}
+
+fn judge(look: &Look, place: &str, caller: &str, installed: bool) -> Check {
+    let (major, minor) = OLDEST_API;
+    let (detail, fix) = match look {
+        Look::Answers { version, api } => {
+            return Check::new(BACKENDS, "docker", Status::Ok, format!("Docker {version}, API {api}, at {place}"));
+        }
+        Look::TooOld { version, api } => (
+            format!("Docker {version} at {place} has the API {api}, and {major}.{minor} is needed"),
+            "install Docker 20.10 or newer".to_owned(),
+        ),
+        Look::NoSocket | Look::NotRunning if installed => (
+            format!("Docker is installed, and nobody listens at {place}"),
+            "sudo systemctl start docker; or say with DOCKER_HOST where it is".to_owned(),
+        ),
+        Look::NoSocket | Look::NotRunning => (
+            format!("Docker is not installed, and nobody listens at {place}"),
+            "install Docker (sudo apt install docker.io), or say with DOCKER_HOST where it is".to_owned(),
+        ),
+        Look::NotAllowed => (
+            format!("{caller} may not use {place}"),
+            format!("sudo usermod -aG docker {caller}, and log in again; who may use it is as good as root"),
+        ),
+        Look::Silent => (
+            format!("Docker at {place} did not answer within {} s", PATIENCE.as_secs()),
+            "sudo systemctl restart docker, if `docker info` hangs too".to_owned(),
+        ),
+        Look::Elsewhere => (
+            format!("Docker at {place} is on another machine, which this version does not use"),
+            "let DOCKER_HOST name a socket of this machine, or unset it".to_owned(),
+        ),
+        Look::Unusable(why) => {
+            (format!("Docker at {place} cannot be used: {why}"), "see whether `docker info` works".to_owned())
+        }
+    };
+    Check::new(BACKENDS, "docker", Status::Missing, detail).fix(fix)
+}
+
+/// Whether the engine is installed: its client may be there for one on another machine.
+fn is_installed() -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/bin", "/usr/sbin", "/usr/local/bin"].map(std::path::PathBuf::from);
+    std::env::split_paths(&folders).chain(usual).any(|folder| folder.join("dockerd").is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_of_not_being_there_has_a_remedy_of_its_own() {
+        let old = Look::TooOld { version: "19.03".into(), api: "1.40".into() };
+        let looks = [
+            (old, true, "1.40", "install Docker 20.10"),
+            (Look::NoSocket, false, "not installed", "apt install"),
+            (Look::NoSocket, true, "nobody listens", "systemctl start"),
+            (Look::NotRunning, true, "nobody listens", "systemctl start"),
+            (Look::NotAllowed, true, "ann may not use", "usermod -aG docker ann"),
+            (Look::Silent, true, "within 2 s", "restart"),
+            (Look::Elsewhere, true, "another machine", "DOCKER_HOST"),
+            (Look::Unusable("it broke".into()), true, "it broke", "docker info"),
+        ];
+        for (look, installed, detail, fix) in looks {
+            let check = judge(&look, "unix:///x", "ann", installed);
+            assert_eq!(check.status, Status::Missing, "{look:?}");
+            assert!(check.detail.contains(detail), "{}", check.detail);
+            assert!(check.fix.as_deref().unwrap().contains(fix), "{:?}", check.fix);
+        }
+        let well = Look::Answers { version: "20.10.24".into(), api: "1.41".into() };
+        let check = judge(&well, "unix:///x", "ann", true);
+        assert_eq!((check.status, check.detail.as_str()), (Status::Ok, "Docker 20.10.24, API 1.41, at unix:///x"));
+    }
+}

@@ -1,0 +1,94 @@
+//! Whether there is a Docker engine that can be used, and if not, why.
+
+use std::{io, path::Path, time::Duration};
+
+use tokio::net::UnixStream;
+
+use crate::client::{Client, place_of};
+
+/// What was found of a Docker engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// It answers.
+    Answers {
+        /// Its version.
+        version: String,
+        /// The version of its API.
+        api: String,
+    },
+    /// It answers, with an API that is too old.
+    TooOld {
+        /// Its version.
+        version: String,
+        /// The version of its API.
+        api: String,
+    },
+    /// There is no socket.
+    NoSocket,
+    /// There is a socket, and nobody listens.
+    NotRunning,
+    /// The caller may not use the socket.
+    NotAllowed,
+    /// It takes connections and does not answer in time.
+    Silent,
+    /// It is on another machine.
+    Elsewhere,
+    /// Anything else.
+    Unusable(String),
+}
+
+/// The oldest version of the API that works.
+pub const OLDEST_API: (u32, u32) = (1, 41);
+
+/// Looks for the engine that `DOCKER_HOST` names, or the usual one, for no longer than `patience`. Says where it was looked for.
+pub async fn look(patience: Duration) -> (String, Look) {
+    let place = place_of(None);
+    let found = tokio::time::timeout(patience, ask(&place)).await.unwrap_or(Look::Silent);
+    (place, found)
+}
+
+async fn ask(place: &str) -> Look {
+    let Some(("unix", socket)) = place.split_once("://") else { return Look::Elsewhere };
+    if let Err(error) = UnixStream::connect(Path::new(socket)).await {
+        return match error.kind() {
+            io::ErrorKind::NotFound => Look::NoSocket,
+            io::ErrorKind::ConnectionRefused => Look::NotRunning,
+            io::ErrorKind::PermissionDenied => Look::NotAllowed,
+            _ => Look::Unusable(error.to_string()),
+        };
+    }
+    let client = match Client::new(Some(place)) {
+        Ok(client) => client,
+        Err(error) => return Look::Unusable(error.message),
+    };
+    match client.docker.version().await {
+        Ok(found) => {
+            let text = |part: Option<String>| part.unwrap_or_else(|| "unknown".to_owned());
+            judge(text(found.version), text(found.api_version))
+        }
+        Err(error) => Look::Unusable(client.failed("ask for the version", error).message),
+    }
+}
+
+fn judge(version: String, api: String) -> Look {
+    let numbers = api.split_once('.').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    match numbers {
+        Some(numbers) if numbers < OLDEST_API => Look::TooOld { version, api },
+        _ => Look::Answers { version, api },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        let judged = |api: &str| judge("x".to_owned(), api.to_owned());
+        assert!(matches!(judged("1.41"), Look::Answers { .. }));
+        assert!(matches!(judged("1.100"), Look::Answers { .. }));
+        assert!(matches!(judged("2.0"), Look::Answers { .. }));
+        assert!(matches!(judged("1.9"), Look::TooOld { .. }));
+        assert!(matches!(judged("1.40"), Look::TooOld { .. }));
+    }
+}
