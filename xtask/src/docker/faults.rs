@@ -319,7 +319,7 @@ fn restarted(ground: &Ground) -> Result<()> {
     ground.daemon.start_again()?;
     let (output, _) = running.finish()?;
     ensure!(output.status.code() == Some(125), "{}", said(&output));
-    ensure!(said(&output).contains("lost"), "{}", said(&output));
+    ensure!(said(&output).contains("Docker was restarted"), "{}", said(&output));
     ground.nothing_is_left()
 }
 
