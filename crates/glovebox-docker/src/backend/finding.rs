@@ -80,8 +80,10 @@ impl DockerBackend {
         let Some(seen) = self.client.ask_if_there("look at a container", SLOW, asked).await? else { return Ok(None) };
         let pid = seen.state.and_then(|state| state.pid).unwrap_or_default() as i32;
         if pid == 0 {
-            // It has just ended, and nobody else would remove what is left.
-            self.bury(&found).await?;
+            // It has just ended, and nobody else would remove what is left; or it is about to be started.
+            if found.state != Some(State::CREATED) {
+                self.sweeper().bury(&found).await?;
+            }
             return Ok(None);
         }
         let limits = describe::limits_in_force(spec, self.machine().await?);
