@@ -183,6 +183,12 @@ pub trait Backend: Send + Sync {
     /// Sandboxes, and leftovers of sandboxes, that this host knows of.
     async fn list(&self) -> Result<Vec<Found>>;
 
+    /// Why a sandbox went away whose guest does not answer any more, where that can be known from outside.
+    async fn why_gone(&self, id: SandboxId) -> Option<Error> {
+        let _ = id;
+        None
+    }
+
     /// Begins to end a sandbox: no process inside goes on. Says what the host saw of it until then, unless it is gone
     /// already. [`Backend::destroy`] waits for the rest.
     async fn end(&self, id: SandboxId) -> Result<Option<Evidence>>;

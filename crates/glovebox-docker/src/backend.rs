@@ -282,6 +282,11 @@ impl Backend for DockerBackend {
         }
     }
 
+    async fn why_gone(&self, id: SandboxId) -> Option<Error> {
+        let held = self.held(id).ok()?;
+        self.look_why_gone(&held.container).await
+    }
+
     async fn destroy(&self, id: SandboxId) -> Result<()> {
         let Some(held) = self.all().remove(&id) else { return Ok(()) };
         let removed = match held.unanswered.load(Ordering::Relaxed) {

@@ -5,8 +5,11 @@ use std::{collections::HashMap, future::Future, path::PathBuf, pin::pin, time::D
 use bollard::{
     API_DEFAULT_VERSION, Docker,
     errors::Error as DockerError,
-    models::ContainerSummary,
-    query_parameters::{ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, WaitContainerOptionsBuilder},
+    models::{ContainerSummary, Volume},
+    query_parameters::{
+        ListContainersOptionsBuilder, ListVolumesOptionsBuilder, RemoveContainerOptionsBuilder,
+        WaitContainerOptionsBuilder,
+    },
 };
 use futures_util::StreamExt;
 use glovebox_core::{Error, ErrorCode, Result};
@@ -130,6 +133,14 @@ impl Client {
         let filters = HashMap::from([("label".to_owned(), labels)]);
         let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
         self.ask("list the containers", SLOW, self.docker.list_containers(Some(options))).await
+    }
+
+    /// The volumes that carry our labels.
+    pub(crate) async fn volumes(&self) -> Result<Vec<Volume>> {
+        let filters = HashMap::from([("label".to_owned(), vec![format!("{}=true", owner::MANAGED)])]);
+        let options = ListVolumesOptionsBuilder::new().filters(&filters).build();
+        let found = self.ask("list the volumes", SLOW, self.docker.list_volumes(Some(options))).await?;
+        Ok(found.volumes.unwrap_or_default())
     }
 
     /// Removes a container and waits until it is gone.

@@ -76,13 +76,22 @@ pub(crate) fn judge(found: &ContainerSummary, now: Timestamp) -> Verdict {
     let verdict = |needed: bool| if needed { Verdict::Owned } else { Verdict::Left };
     if label(LIVING).is_some() && found.state != Some(State::CREATED) {
         let expired = label(EXPIRES).and_then(|at| at.parse::<i64>().ok()).is_some_and(|at| at < now.as_second());
+        let forgotten = found.labels.as_ref().is_some_and(is_forgotten);
         // One that does not run has ended by itself; its files are in volumes, which its record names.
-        return verdict(runs && !expired);
+        return verdict(runs && !expired && !forgotten);
     }
     match label(OWNER).map(is_alive) {
         Some(Some(alive)) => verdict(alive),
         _ => verdict(runs || age < UNKNOWN_FOR),
     }
+}
+
+/// Whether nobody can ever name what carries these labels of a living sandbox: who made it is dead, and was a process of this machine, which
+/// has no record of it. It was killed while it made the sandbox.
+pub(crate) fn is_forgotten(labels: &HashMap<String, String>) -> bool {
+    let is_dead = labels.get(OWNER).and_then(|owner| is_alive(owner)) == Some(false);
+    let folder = labels.get(STORE).and_then(|store| Path::new(store).parent());
+    is_dead && folder.is_some_and(|folder| matches!(folder.try_exists(), Ok(false)))
 }
 
 /// This process, as it stands in a label.
@@ -158,6 +167,20 @@ mod tests {
         assert_eq!(of(100, State::PAUSED), Verdict::Owned);
         assert_eq!(of(-100, State::RUNNING), Verdict::Left);
         assert_eq!(of(100, State::EXITED), Verdict::Left);
+    }
+
+    #[test]
+    fn a_living_one_is_left_when_its_maker_is_dead_and_nothing_of_its_record_is_there() {
+        let now = Timestamp::now();
+        let mine = this_process();
+        let dead = format!("{} 1", mine.rsplit_once(' ').unwrap().0);
+        let of = |owner: &str, store: &str| {
+            judge(&found(&[(LIVING, "true"), (OWNER, owner), (STORE, store)], State::RUNNING, 0), now)
+        };
+        assert_eq!(of(&dead, "/nonexistent/sandbox/store"), Verdict::Left);
+        assert_eq!(of(&mine, "/nonexistent/sandbox/store"), Verdict::Owned);
+        assert_eq!(of("another-boot 1 2 3", "/nonexistent/sandbox/store"), Verdict::Owned);
+        assert_eq!(of(&dead, "/proc/self/store"), Verdict::Owned);
     }
 
     #[test]

@@ -273,6 +273,7 @@ impl Driver {
         // What ended the run is known although its processes did not end with it.
         let unended = followed.as_ref().err().filter(|error| error.code == ErrorCode::StillEnding).map(Warning::from);
         let is_lost = followed.as_ref().is_err_and(|error| error.code == ErrorCode::SandboxLost);
+        let gone_by = if is_lost { self.place.backend.why_gone(self.place.id).await } else { None };
         // What changed, and what was used, while it waited for its turn is not its own.
         let never_began = self.command.exited.never_began;
         let (place, counted) = (self.place.clone(), counted_as(self.session.as_ref(), self.entry.run));
@@ -320,7 +321,7 @@ impl Driver {
             let ended_by = if is_lost && self.place.is_living() { self.engine.why_lost(self.place.id) } else { None };
             // Where there is no result, the entry has been dropped, and the run is lost.
             let Finished { mut result, changes, entry } = self.finish(duration, evidence, collected);
-            result.warnings.extend(ended_by.as_ref().map(Warning::from).into_iter().chain(unended));
+            result.warnings.extend(ended_by.or(gone_by).as_ref().map(Warning::from).into_iter().chain(unended));
             entry.finish(&mut result, &changes).await;
             Ok(result)
         };

@@ -50,7 +50,7 @@ pub(crate) fn check() -> Result<Counts> {
     let folder = places.run.join("glovebox");
     fs::create_dir_all(&folder)?;
     let ground = Ground { daemon, folder };
-    let cases: [(&str, Case); 15] = [
+    let cases: [(&str, Case); 16] = [
         ("without Docker the error says so and offers native", no_docker),
         ("native stands in for Docker where the caller allows it, and the result says so", fallback),
         ("a socket that takes connections and never answers keeps nobody", never_answers),
@@ -66,6 +66,7 @@ pub(crate) fn check() -> Result<Counts> {
             living_restarted,
         ),
         ("a sandbox that stays goes on while its daemon stands still", living_stopped),
+        ("a daemon that stops at any moment of making sandboxes keeps nobody, and nothing is left", stopped_anywhere),
         ("a caller who is killed takes the workload along", caller_killed),
         ("callers who are killed at any moment leave nothing behind the next collection", callers_killed_anywhere),
         ("the first sandbox of a process removes what dead callers left, and nothing of live ones", swept_at_start),
@@ -129,10 +130,16 @@ impl Ground {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
+    /// The volumes that are ours.
+    fn volumes(&self) -> Result<Vec<String>> {
+        let text = self.daemon.docker(&["volume", "ls", "--quiet", "--filter", "label=glovebox.managed"])?;
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
     /// Collects, and an error if something is left then.
     fn nothing_is_left(&self) -> Result<()> {
         succeeds(self.docker(&["gc"]))?;
-        let left = self.containers()?;
+        let left = [self.containers()?, self.volumes()?].concat();
         ensure!(left.is_empty(), "left: {left:?}");
         Ok(())
     }
@@ -319,7 +326,7 @@ fn restarted(ground: &Ground) -> Result<()> {
     ground.daemon.start_again()?;
     let (output, _) = running.finish()?;
     ensure!(output.status.code() == Some(125), "{}", said(&output));
-    ensure!(said(&output).contains("lost"), "{}", said(&output));
+    ensure!(said(&output).contains("Docker was restarted"), "{}", said(&output));
     ground.nothing_is_left()
 }
 
@@ -353,8 +360,39 @@ fn living_stopped(ground: &Ground) -> Result<()> {
     fails(ground.docker(&["exec", &id, "--", "true"]), "backend_unavailable", &["did not answer"])?;
     ground.signal(Signal::CONT)?;
     reads_its_file(ground, &id)?;
+    ground.signal(Signal::STOP)?;
+    fails(ground.docker(&["destroy", &id]), "backend_unavailable", &["did not answer"])?;
+    ground.signal(Signal::CONT)?;
     succeeds(ground.docker(&["destroy", &id]))?;
     ground.nothing_is_left()
+}
+
+/// Callers are at all stages of making a sandbox when the daemon stops.
+fn stopped_anywhere(ground: &Ground) -> Result<()> {
+    let image = images::reference("busybox");
+    let mut children = Vec::new();
+    for _ in 0..6 {
+        children.push(ground.docker(&["run", "--image", &image, "--", "true"]).spawn()?);
+        children.push(ground.docker(&["create", "--image", &image]).spawn()?);
+        std::thread::sleep(Duration::from_millis(40));
+    }
+    ground.signal(Signal::STOP)?;
+    let ends: Vec<Result<Output>> = children.into_iter().map(ended).collect();
+    ground.signal(Signal::CONT)?;
+    let mut ids = Vec::new();
+    for end in ends {
+        let end = end?;
+        let told = said(&end);
+        ensure!(end.status.success() || told.contains("did not answer"), "{told}");
+        ids.extend(String::from_utf8(end.stdout)?.lines().filter(|_| end.status.success()).map(str::to_owned));
+    }
+    for id in ids {
+        succeeds(ground.docker(&["destroy", &id]))?;
+    }
+    until("the end of all containers", || {
+        succeeds(ground.docker(&["gc"]))?;
+        Ok(ground.containers()?.is_empty() && ground.volumes()?.is_empty())
+    })
 }
 
 fn caller_killed(ground: &Ground) -> Result<()> {
@@ -370,16 +408,28 @@ fn caller_killed(ground: &Ground) -> Result<()> {
 
 fn callers_killed_anywhere(ground: &Ground) -> Result<()> {
     let image = images::reference("busybox");
+    let mut ids = Vec::new();
     for step in 0..12 {
-        let mut child = ground.docker(&["run", "--image", &image, "-l", "sh", "-c", "sleep 1000"]).spawn()?;
+        let mut run = ground.docker(&["run", "--image", &image, "--", "sleep", "1000"]).spawn()?;
+        let mut create = ground.docker(&["create", "--image", &image]).spawn()?;
         std::thread::sleep(Duration::from_millis(step * 40));
-        child.kill()?;
-        child.wait()?;
+        run.kill()?;
+        run.wait()?;
+        create.kill()?;
+        ids.extend(String::from_utf8(create.wait_with_output()?.stdout)?.lines().map(str::to_owned));
+    }
+    // Those that were made are in the list, said or not.
+    let list = succeeds(ground.docker(&["list", "--ids"]))?;
+    for id in &ids {
+        ensure!(list.contains(id.as_str()), "{id} was made and is not in the list: {list}");
+    }
+    for id in list.lines() {
+        succeeds(ground.docker(&["destroy", id]))?;
     }
     // A request that was under way when its caller died may still be made to a container.
     until("the end of all containers", || {
         succeeds(ground.docker(&["gc"]))?;
-        Ok(ground.containers()?.is_empty())
+        Ok(ground.containers()?.is_empty() && ground.volumes()?.is_empty())
     })
 }
 

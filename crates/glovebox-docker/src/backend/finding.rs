@@ -9,7 +9,7 @@ use tokio::sync::OnceCell;
 
 use super::{DockerBackend, Held, Met, gone};
 use crate::{
-    client::SLOW,
+    client::{QUICK, SLOW},
     counted::Groups,
     describe,
     meeting::Meeting,
@@ -37,6 +37,24 @@ impl DockerBackend {
         })
     }
 
+    /// Why the guest of a container does not answer any more, as far as Docker can tell.
+    pub(super) async fn look_why_gone(&self, container: &str) -> Option<Error> {
+        let lost = |message: String| Some(Error::new(ErrorCode::SandboxLost, message));
+        let asked = self.client.docker.inspect_container(container, None);
+        let state = match self.client.ask_if_there("look at a container", QUICK, asked).await {
+            Ok(Some(seen)) => seen.state?,
+            Ok(None) => {
+                return lost("the container is gone: Docker was restarted, or somebody ended it".to_owned());
+            }
+            Err(error) => return lost(format!("the sandbox went away: {}", error.message)),
+        };
+        match (state.running, state.oom_killed, state.exit_code) {
+            (Some(true), ..) => None,
+            (_, Some(true), _) => lost("the container ended: its first process was out of memory".to_owned()),
+            (_, _, code) => lost(format!("the container ended with the code {}", code.unwrap_or(-1))),
+        }
+    }
+
     /// Takes hold of a living sandbox.
     pub(super) async fn take_hold(&self, id: SandboxId, spec: &SandboxSpec) -> Result<Created> {
         let held = match self.held(id) {
@@ -62,8 +80,10 @@ impl DockerBackend {
         let Some(seen) = self.client.ask_if_there("look at a container", SLOW, asked).await? else { return Ok(None) };
         let pid = seen.state.and_then(|state| state.pid).unwrap_or_default() as i32;
         if pid == 0 {
-            // It has just ended, and nobody else would remove what is left.
-            self.sweeper().bury(&found).await?;
+            // It has just ended, and nobody else would remove what is left; or it is about to be started.
+            if found.state != Some(State::CREATED) {
+                self.sweeper().bury(&found).await?;
+            }
             return Ok(None);
         }
         let limits = describe::limits_in_force(spec, self.machine().await?);

@@ -68,7 +68,7 @@ impl DockerBackend {
 }
 
 impl Sweeper {
-    /// Removes containers that nobody needs, and folders of sandboxes without a container. One that cannot be removed keeps nothing of
+    /// Removes containers and volumes that nobody needs, and folders of sandboxes without a container. One that cannot be removed keeps nothing of
     /// the others.
     pub(super) async fn remove_left(&self) -> Result<Vec<String>> {
         let now = Timestamp::now();
@@ -83,6 +83,12 @@ impl Sweeper {
                 Ok(()) => removed.push(format!("the container of the sandbox {id}")),
                 Err(error) if error.code == ErrorCode::BackendUnavailable => return Err(error),
                 Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        for volume in self.client.volumes().await? {
+            if owner::is_forgotten(&volume.labels) {
+                let told = format!("the volume {}", volume.name);
+                self.remove_volume(&volume.name).await?.then(|| removed.push(told));
             }
         }
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).keys().map(ToString::to_string).collect();
@@ -134,11 +140,16 @@ impl Sweeper {
             Err(_) => Vec::new(),
         };
         for name in names.iter().filter(|name| name.starts_with("glovebox-")) {
-            let options = RemoveVolumeOptionsBuilder::new().force(true).build();
-            let asked = self.client.docker.remove_volume(name, Some(options));
-            self.client.ask_if_there("remove a volume", SLOW, asked).await?;
+            self.remove_volume(name).await?;
         }
         remove_folder(store).map_err(host_io)
+    }
+
+    /// Removes a volume, unless it is not there or a container has it.
+    async fn remove_volume(&self, name: &str) -> Result<bool> {
+        let options = RemoveVolumeOptionsBuilder::new().force(true).build();
+        let asked = self.client.docker.remove_volume(name, Some(options));
+        Ok(self.client.ask_if_there("remove a volume", SLOW, asked).await?.is_some())
     }
 }
 
