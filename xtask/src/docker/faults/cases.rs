@@ -1,238 +1,26 @@
-//! What Docker may do to a caller: be missing, hang, die and come back. And what a caller who dies may leave in Docker.
+//! One function for each way to break.
 
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
     os::unix::net::UnixListener,
-    path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
-    sync::mpsc,
+    path::Path,
+    process::{Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use glovebox_core::SandboxId;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
-use super::{
-    count,
-    daemon::{Daemon, Lifetime, Places},
-    images, leftovers,
-};
+use super::{Ground, ended, fails, on_docker, said, succeeds, until};
 use crate::{
-    need,
-    suites::{Counts, read, run},
+    docker::{images, leftovers},
+    suites::read,
     tree::{built, root},
 };
 
-/// So long at most is waited for Docker where it does not answer, and so long for a machine that is busy.
-const BOUND: Duration = Duration::from_secs(60);
-
-/// The daemon, which the cases break and mend again, and the program that is tried.
-struct Ground {
-    daemon: Daemon,
-    folder: PathBuf,
-}
-
-type Case = fn(&Ground) -> Result<()>;
-
-/// The suite.
-pub(crate) fn check() -> Result<Counts> {
-    need::tools(&images::TOOLS)?;
-    // In one build, since two would take turns at dependencies that both have with other features.
-    let packages = ["-p", "glovebox-cli", "-p", "glovebox-docker", "--bins", "--example", "long_living"];
-    run(&[&["cargo", "build", "--locked"], &packages[..]].concat())?;
-    let places = Places::named("docker-faults")?;
-    ensure!(places.living().is_none(), "another run of this suite has a daemon");
-    let daemon = Daemon::start_at(places.clone(), Lifetime::OfThisProcess)?;
-    images::load(&daemon.client(), &["busybox"])?;
-    let folder = places.run.join("glovebox");
-    fs::create_dir_all(&folder)?;
-    let ground = Ground { daemon, folder };
-    let cases: [(&str, Case); 16] = [
-        ("without Docker the error says so and offers native", no_docker),
-        ("native stands in for Docker where the caller allows it, and the result says so", fallback),
-        ("a socket that takes connections and never answers keeps nobody", never_answers),
-        (
-            "a daemon that stands still before a run is an error, and the next run after it goes on works",
-            stopped_before,
-        ),
-        ("a daemon that stands still at the end of a run takes nothing of its result", stopped_at_the_end),
-        ("a daemon that dies and stays away takes nothing of a run's result", killed_for_good),
-        ("a run whose daemon is restarted is lost, and says why", restarted),
-        (
-            "a sandbox that stays is stopped by a restart of its daemon, and starts again with its files",
-            living_restarted,
-        ),
-        ("a sandbox that stays goes on while its daemon stands still", living_stopped),
-        ("a daemon that stops at any moment of making sandboxes keeps nobody, and nothing is left", stopped_anywhere),
-        ("a caller who is killed takes the workload along", caller_killed),
-        ("callers who are killed at any moment leave nothing behind the next collection", callers_killed_anywhere),
-        ("the first sandbox of a process removes what dead callers left, and nothing of live ones", swept_at_start),
-        ("gc looks into Docker without being told, where Docker answers", gc_looks),
-        ("a process that lives long recovers with Docker, and removes what others leave", long_living),
-        ("a disk without room is told as such", no_room),
-    ];
-    let mut counts = Counts::default();
-    for (name, case) in cases {
-        let started = Instant::now();
-        count(&mut counts, name, case(&ground));
-        eprintln!("docker: that took {} ms", started.elapsed().as_millis());
-        ground.mend()?;
-    }
-    drop(ground);
-    leftovers::nothing_is_left(&places)?;
-    Ok(counts)
-}
-
-impl Ground {
-    /// The program, for the daemon, with nothing of the caller's settings.
-    fn glovebox(&self, argv: &[&str]) -> Command {
-        self.glovebox_at(&self.daemon.places.host(), argv)
-    }
-
-    fn glovebox_at(&self, host: &str, argv: &[&str]) -> Command {
-        let mut command = Command::new(built("debug", "glovebox"));
-        command.args(argv).current_dir(&self.folder).env("DOCKER_HOST", host).env("XDG_CONFIG_HOME", &self.folder);
-        command.env("GLOVEBOX_DATA_DIR", self.folder.join("data"));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
-    }
-
-    /// A verb on the Docker backend.
-    fn docker(&self, argv: &[&str]) -> Command {
-        self.glovebox(&on_docker(argv))
-    }
-
-    /// A run of a shell in the image. It says `started` first.
-    fn start(&self, script: &str) -> Result<Running> {
-        let image = images::reference("busybox");
-        let script = format!("echo started; {script}");
-        let mut child = self.docker(&["run", "--image", &image, "--", "sh", "-c", &script]).spawn()?;
-        let mut out = BufReader::new(child.stdout.take().context("no output")?);
-        let mut line = String::new();
-        out.read_line(&mut line)?;
-        if line != "started\n" {
-            bail!("it did not start: {}", said(&ended(child)?));
-        }
-        Ok(Running { child, out })
-    }
-
-    fn signal(&self, signal: Signal) -> Result<()> {
-        Ok(kill_process(self.daemon.pid()?, signal)?)
-    }
-
-    /// The containers that are ours, whatever they do.
-    fn containers(&self) -> Result<Vec<String>> {
-        let text =
-            self.daemon.docker(&["ps", "--all", "--quiet", "--no-trunc", "--filter", "label=glovebox.managed"])?;
-        Ok(text.lines().map(str::to_owned).collect())
-    }
-
-    /// The volumes that are ours.
-    fn volumes(&self) -> Result<Vec<String>> {
-        let text = self.daemon.docker(&["volume", "ls", "--quiet", "--filter", "label=glovebox.managed"])?;
-        Ok(text.lines().map(str::to_owned).collect())
-    }
-
-    /// Collects, and an error if something is left then.
-    fn nothing_is_left(&self) -> Result<()> {
-        succeeds(self.docker(&["gc"]))?;
-        let left = [self.containers()?, self.volumes()?].concat();
-        ensure!(left.is_empty(), "left: {left:?}");
-        Ok(())
-    }
-
-    /// A container as a caller leaves it who is killed before its start.
-    fn leave(&self, owner: &str) -> Result<String> {
-        let (sandbox, owner) = (format!("glovebox.sandbox={}", SandboxId::new()), format!("glovebox.owner={owner}"));
-        let image = images::reference("busybox");
-        let argv = ["create", "--label", "glovebox.managed=true", "--label", &sandbox, "--label", &owner, &image];
-        Ok(self.daemon.docker(&argv)?.trim().to_owned())
-    }
-
-    /// The daemon runs after this, whatever a case did to it, and has no container.
-    fn mend(&self) -> Result<()> {
-        match self.daemon.pid() {
-            Ok(pid) => kill_process(pid, Signal::CONT)?,
-            Err(_) => self.daemon.start_again()?,
-        }
-        for container in self.containers()? {
-            let _ = self.daemon.docker(&["rm", "--force", &container]);
-        }
-        Ok(())
-    }
-}
-
-/// A verb and its words, with the backend behind the verb.
-fn on_docker<'a>(argv: &[&'a str]) -> Vec<&'a str> {
-    [&argv[..1], &["--backend", "docker"], &argv[1..]].concat()
-}
-
-/// A run that has started.
-struct Running {
-    child: Child,
-    out: BufReader<std::process::ChildStdout>,
-}
-
-impl Running {
-    /// Ends its input, which its program waits for, and gives what it said until the end.
-    fn finish(mut self) -> Result<(Output, String)> {
-        drop(self.child.stdin.take());
-        let output = ended(self.child)?;
-        Ok((output, std::io::read_to_string(self.out)?))
-    }
-}
-
-/// Waits for the end, but not for ever.
-fn ended(mut child: Child) -> Result<Output> {
-    drop(child.stdin.take());
-    let pid = Pid::from_child(&child);
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || tell.send(child.wait_with_output()));
-    match told.recv_timeout(BOUND) {
-        Ok(output) => Ok(output?),
-        Err(_) => {
-            kill_process(pid, Signal::KILL)?;
-            bail!("it did not end within {} s", BOUND.as_secs())
-        }
-    }
-}
-
-fn said(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-    format!("{}: {} {}", output.status, text(&output.stdout), text(&output.stderr))
-}
-
-fn succeeds(mut command: Command) -> Result<String> {
-    let output = ended(command.spawn()?)?;
-    ensure!(output.status.success(), "{}", said(&output));
-    Ok(String::from_utf8(output.stdout)?)
-}
-
-/// The command fails with this code of an error, and says all of this.
-fn fails(mut command: Command, code: &str, words: &[&str]) -> Result<()> {
-    let output = ended(command.spawn()?)?;
-    let said = said(&output);
-    ensure!(output.status.code() == Some(125), "{said}");
-    for word in [&[code], words].concat() {
-        ensure!(said.contains(word), "{word:?} is missing: {said}");
-    }
-    Ok(())
-}
-
-/// Looks again and again until it holds, but not for ever.
-fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
-    let started = Instant::now();
-    while !holds()? {
-        ensure!(started.elapsed() < BOUND, "{what} did not happen within {} s", BOUND.as_secs());
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
-}
-
-fn no_docker(ground: &Ground) -> Result<()> {
+pub(super) fn no_docker(ground: &Ground) -> Result<()> {
     let image = images::reference("busybox");
     let run = ["run", "--backend", "docker", "--image", &image, "--", "true"];
     let words = ["there is no Docker here", "--backend native"];
@@ -245,7 +33,7 @@ fn no_docker(ground: &Ground) -> Result<()> {
     succeeds(ground.glovebox_at(&host, &["run", "--", "true"])).map(drop)
 }
 
-fn fallback(ground: &Ground) -> Result<()> {
+pub(super) fn fallback(ground: &Ground) -> Result<()> {
     let none = "unix:///nonexistent/docker.sock";
     let at = |argv: &[&str]| ground.glovebox_at(none, &on_docker(argv));
     let allowed = ["run", "--fallback", "native", "--json", "-l", "sh", "-c", "echo here"];
@@ -274,7 +62,7 @@ fn fallback(ground: &Ground) -> Result<()> {
     succeeds(trusted).map(drop)
 }
 
-fn never_answers(ground: &Ground) -> Result<()> {
+pub(super) fn never_answers(ground: &Ground) -> Result<()> {
     let socket = ground.folder.join("mute.sock");
     // The kernel takes connections for it, and nobody ever reads.
     let _listener = UnixListener::bind(&socket)?;
@@ -290,7 +78,7 @@ fn never_answers(ground: &Ground) -> Result<()> {
     Ok(())
 }
 
-fn stopped_before(ground: &Ground) -> Result<()> {
+pub(super) fn stopped_before(ground: &Ground) -> Result<()> {
     let image = images::reference("busybox");
     let run = ["run", "--image", &image, "--", "true"];
     ground.signal(Signal::STOP)?;
@@ -300,7 +88,7 @@ fn stopped_before(ground: &Ground) -> Result<()> {
     ground.nothing_is_left()
 }
 
-fn stopped_at_the_end(ground: &Ground) -> Result<()> {
+pub(super) fn stopped_at_the_end(ground: &Ground) -> Result<()> {
     let running = ground.start("cat; echo done; exit 7")?;
     ground.signal(Signal::STOP)?;
     let (output, rest) = running.finish()?;
@@ -310,7 +98,7 @@ fn stopped_at_the_end(ground: &Ground) -> Result<()> {
     ground.nothing_is_left()
 }
 
-fn killed_for_good(ground: &Ground) -> Result<()> {
+pub(super) fn killed_for_good(ground: &Ground) -> Result<()> {
     let running = ground.start("cat; echo done; exit 7")?;
     ground.daemon.kill()?;
     let (output, rest) = running.finish()?;
@@ -320,7 +108,7 @@ fn killed_for_good(ground: &Ground) -> Result<()> {
     ground.nothing_is_left()
 }
 
-fn restarted(ground: &Ground) -> Result<()> {
+pub(super) fn restarted(ground: &Ground) -> Result<()> {
     let running = ground.start("exec sleep 1000")?;
     ground.daemon.kill()?;
     ground.daemon.start_again()?;
@@ -343,7 +131,7 @@ fn reads_its_file(ground: &Ground, id: &str) -> Result<()> {
     Ok(())
 }
 
-fn living_restarted(ground: &Ground) -> Result<()> {
+pub(super) fn living_restarted(ground: &Ground) -> Result<()> {
     let id = living(ground)?;
     ground.daemon.kill()?;
     ground.daemon.start_again()?;
@@ -354,7 +142,7 @@ fn living_restarted(ground: &Ground) -> Result<()> {
     ground.nothing_is_left()
 }
 
-fn living_stopped(ground: &Ground) -> Result<()> {
+pub(super) fn living_stopped(ground: &Ground) -> Result<()> {
     let id = living(ground)?;
     ground.signal(Signal::STOP)?;
     fails(ground.docker(&["exec", &id, "--", "true"]), "backend_unavailable", &["did not answer"])?;
@@ -368,7 +156,7 @@ fn living_stopped(ground: &Ground) -> Result<()> {
 }
 
 /// Callers are at all stages of making a sandbox when the daemon stops.
-fn stopped_anywhere(ground: &Ground) -> Result<()> {
+pub(super) fn stopped_anywhere(ground: &Ground) -> Result<()> {
     let image = images::reference("busybox");
     let mut children = Vec::new();
     for _ in 0..6 {
@@ -395,7 +183,7 @@ fn stopped_anywhere(ground: &Ground) -> Result<()> {
     })
 }
 
-fn caller_killed(ground: &Ground) -> Result<()> {
+pub(super) fn caller_killed(ground: &Ground) -> Result<()> {
     let mut running = ground.start("exec sleep 1000")?;
     let containers = ground.containers()?;
     let [container] = containers.as_slice() else { bail!("there are {containers:?}") };
@@ -406,7 +194,7 @@ fn caller_killed(ground: &Ground) -> Result<()> {
     until("the end of the container", || Ok(ground.containers()?.is_empty()))
 }
 
-fn callers_killed_anywhere(ground: &Ground) -> Result<()> {
+pub(super) fn callers_killed_anywhere(ground: &Ground) -> Result<()> {
     let image = images::reference("busybox");
     let mut ids = Vec::new();
     for step in 0..12 {
@@ -433,7 +221,7 @@ fn callers_killed_anywhere(ground: &Ground) -> Result<()> {
     })
 }
 
-fn swept_at_start(ground: &Ground) -> Result<()> {
+pub(super) fn swept_at_start(ground: &Ground) -> Result<()> {
     let (dead, alive) = (ground.leave(&owner(1)?)?, ground.leave(&owner(start_of_this_process()?)?)?);
     let running = ground.start("cat")?;
     until("the removal of what a dead caller left", || Ok(!ground.containers()?.contains(&dead)))?;
@@ -456,7 +244,7 @@ fn start_of_this_process() -> Result<u64> {
     Ok(words.split(' ').nth(19).context("no start")?.parse()?)
 }
 
-fn gc_looks(ground: &Ground) -> Result<()> {
+pub(super) fn gc_looks(ground: &Ground) -> Result<()> {
     let (dead, alive) = (ground.leave(&owner(1)?)?, ground.leave(&owner(start_of_this_process()?)?)?);
     let told = succeeds(ground.glovebox(&["gc"]))?;
     ensure!(told.contains("removed the container of the sandbox"), "it said {told:?}");
@@ -465,7 +253,7 @@ fn gc_looks(ground: &Ground) -> Result<()> {
     Ok(())
 }
 
-fn long_living(ground: &Ground) -> Result<()> {
+pub(super) fn long_living(ground: &Ground) -> Result<()> {
     let mut child = Command::new(built("debug/examples", "long_living"))
         .arg(images::reference("busybox"))
         .env("DOCKER_HOST", ground.daemon.places.host())
@@ -499,7 +287,7 @@ fn long_living(ground: &Ground) -> Result<()> {
 }
 
 /// Docker's folder for new containers is full.
-fn no_room(ground: &Ground) -> Result<()> {
+pub(super) fn no_room(ground: &Ground) -> Result<()> {
     let image = images::reference("busybox");
     let run = ["run", "--image", &image, "--", "true"];
     let folder = ground.daemon.places.data.join("containers");

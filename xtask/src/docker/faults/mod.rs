@@ -1,0 +1,242 @@
+//! What Docker may do to a caller: be missing, hang, die and come back. And what a caller who dies may leave in Docker.
+
+mod cases;
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::PathBuf,
+    process::{Child, Command, Output, Stdio},
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use glovebox_core::SandboxId;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{
+    count,
+    daemon::{Daemon, Lifetime, Places},
+    images, leftovers,
+};
+use crate::{
+    need,
+    suites::{Counts, run},
+    tree::built,
+};
+
+/// So long at most is waited for Docker where it does not answer, and so long for a machine that is busy.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// The daemon, which the cases break and mend again, and the program that is tried.
+struct Ground {
+    daemon: Daemon,
+    folder: PathBuf,
+}
+
+type Case = fn(&Ground) -> Result<()>;
+
+/// The suite.
+pub(crate) fn check() -> Result<Counts> {
+    need::tools(&images::TOOLS)?;
+    // In one build, since two would take turns at dependencies that both have with other features.
+    let packages = ["-p", "glovebox-cli", "-p", "glovebox-docker", "--bins", "--example", "long_living"];
+    run(&[&["cargo", "build", "--locked"], &packages[..]].concat())?;
+    let places = Places::named("docker-faults")?;
+    ensure!(places.living().is_none(), "another run of this suite has a daemon");
+    let daemon = Daemon::start_at(places.clone(), Lifetime::OfThisProcess)?;
+    images::load(&daemon.client(), &["busybox"])?;
+    let folder = places.run.join("glovebox");
+    fs::create_dir_all(&folder)?;
+    let ground = Ground { daemon, folder };
+    let cases: [(&str, Case); 16] = [
+        ("without Docker the error says so and offers native", cases::no_docker),
+        ("native stands in for Docker where the caller allows it, and the result says so", cases::fallback),
+        ("a socket that takes connections and never answers keeps nobody", cases::never_answers),
+        (
+            "a daemon that stands still before a run is an error, and the next run after it goes on works",
+            cases::stopped_before,
+        ),
+        ("a daemon that stands still at the end of a run takes nothing of its result", cases::stopped_at_the_end),
+        ("a daemon that dies and stays away takes nothing of a run's result", cases::killed_for_good),
+        ("a run whose daemon is restarted is lost, and says why", cases::restarted),
+        (
+            "a sandbox that stays is stopped by a restart of its daemon, and starts again with its files",
+            cases::living_restarted,
+        ),
+        ("a sandbox that stays goes on while its daemon stands still", cases::living_stopped),
+        (
+            "a daemon that stops at any moment of making sandboxes keeps nobody, and nothing is left",
+            cases::stopped_anywhere,
+        ),
+        ("a caller who is killed takes the workload along", cases::caller_killed),
+        (
+            "callers who are killed at any moment leave nothing behind the next collection",
+            cases::callers_killed_anywhere,
+        ),
+        (
+            "the first sandbox of a process removes what dead callers left, and nothing of live ones",
+            cases::swept_at_start,
+        ),
+        ("gc looks into Docker without being told, where Docker answers", cases::gc_looks),
+        ("a process that lives long recovers with Docker, and removes what others leave", cases::long_living),
+        ("a disk without room is told as such", cases::no_room),
+    ];
+    let mut counts = Counts::default();
+    for (name, case) in cases {
+        let started = Instant::now();
+        count(&mut counts, name, case(&ground));
+        eprintln!("docker: that took {} ms", started.elapsed().as_millis());
+        ground.mend()?;
+    }
+    drop(ground);
+    leftovers::nothing_is_left(&places)?;
+    Ok(counts)
+}
+
+impl Ground {
+    /// The program, for the daemon, with nothing of the caller's settings.
+    fn glovebox(&self, argv: &[&str]) -> Command {
+        self.glovebox_at(&self.daemon.places.host(), argv)
+    }
+
+    fn glovebox_at(&self, host: &str, argv: &[&str]) -> Command {
+        let mut command = Command::new(built("debug", "glovebox"));
+        command.args(argv).current_dir(&self.folder).env("DOCKER_HOST", host).env("XDG_CONFIG_HOME", &self.folder);
+        command.env("GLOVEBOX_DATA_DIR", self.folder.join("data"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// A verb on the Docker backend.
+    fn docker(&self, argv: &[&str]) -> Command {
+        self.glovebox(&on_docker(argv))
+    }
+
+    /// A run of a shell in the image. It says `started` first.
+    fn start(&self, script: &str) -> Result<Running> {
+        let image = images::reference("busybox");
+        let script = format!("echo started; {script}");
+        let mut child = self.docker(&["run", "--image", &image, "--", "sh", "-c", &script]).spawn()?;
+        let mut out = BufReader::new(child.stdout.take().context("no output")?);
+        let mut line = String::new();
+        out.read_line(&mut line)?;
+        if line != "started\n" {
+            bail!("it did not start: {}", said(&ended(child)?));
+        }
+        Ok(Running { child, out })
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill_process(self.daemon.pid()?, signal)?)
+    }
+
+    /// The containers that are ours, whatever they do.
+    fn containers(&self) -> Result<Vec<String>> {
+        let text =
+            self.daemon.docker(&["ps", "--all", "--quiet", "--no-trunc", "--filter", "label=glovebox.managed"])?;
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    /// The volumes that are ours.
+    fn volumes(&self) -> Result<Vec<String>> {
+        let text = self.daemon.docker(&["volume", "ls", "--quiet", "--filter", "label=glovebox.managed"])?;
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    /// Collects, and an error if something is left then.
+    fn nothing_is_left(&self) -> Result<()> {
+        succeeds(self.docker(&["gc"]))?;
+        let left = [self.containers()?, self.volumes()?].concat();
+        ensure!(left.is_empty(), "left: {left:?}");
+        Ok(())
+    }
+
+    /// A container as a caller leaves it who is killed before its start.
+    fn leave(&self, owner: &str) -> Result<String> {
+        let (sandbox, owner) = (format!("glovebox.sandbox={}", SandboxId::new()), format!("glovebox.owner={owner}"));
+        let image = images::reference("busybox");
+        let argv = ["create", "--label", "glovebox.managed=true", "--label", &sandbox, "--label", &owner, &image];
+        Ok(self.daemon.docker(&argv)?.trim().to_owned())
+    }
+
+    /// The daemon runs after this, whatever a case did to it, and has no container.
+    fn mend(&self) -> Result<()> {
+        match self.daemon.pid() {
+            Ok(pid) => kill_process(pid, Signal::CONT)?,
+            Err(_) => self.daemon.start_again()?,
+        }
+        for container in self.containers()? {
+            let _ = self.daemon.docker(&["rm", "--force", &container]);
+        }
+        Ok(())
+    }
+}
+
+/// A verb and its words, with the backend behind the verb.
+fn on_docker<'a>(argv: &[&'a str]) -> Vec<&'a str> {
+    [&argv[..1], &["--backend", "docker"], &argv[1..]].concat()
+}
+
+/// A run that has started.
+struct Running {
+    child: Child,
+    out: BufReader<std::process::ChildStdout>,
+}
+
+impl Running {
+    /// Ends its input, which its program waits for, and gives what it said until the end.
+    fn finish(mut self) -> Result<(Output, String)> {
+        drop(self.child.stdin.take());
+        let output = ended(self.child)?;
+        Ok((output, std::io::read_to_string(self.out)?))
+    }
+}
+
+/// Waits for the end, but not for ever.
+fn ended(mut child: Child) -> Result<Output> {
+    drop(child.stdin.take());
+    let pid = Pid::from_child(&child);
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || tell.send(child.wait_with_output()));
+    match told.recv_timeout(BOUND) {
+        Ok(output) => Ok(output?),
+        Err(_) => {
+            kill_process(pid, Signal::KILL)?;
+            bail!("it did not end within {} s", BOUND.as_secs())
+        }
+    }
+}
+
+fn said(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    format!("{}: {} {}", output.status, text(&output.stdout), text(&output.stderr))
+}
+
+fn succeeds(mut command: Command) -> Result<String> {
+    let output = ended(command.spawn()?)?;
+    ensure!(output.status.success(), "{}", said(&output));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The command fails with this code of an error, and says all of this.
+fn fails(mut command: Command, code: &str, words: &[&str]) -> Result<()> {
+    let output = ended(command.spawn()?)?;
+    let said = said(&output);
+    ensure!(output.status.code() == Some(125), "{said}");
+    for word in [&[code], words].concat() {
+        ensure!(said.contains(word), "{word:?} is missing: {said}");
+    }
+    Ok(())
+}
+
+/// Looks again and again until it holds, but not for ever.
+fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+    let started = Instant::now();
+    while !holds()? {
+        ensure!(started.elapsed() < BOUND, "{what} did not happen within {} s", BOUND.as_secs());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
