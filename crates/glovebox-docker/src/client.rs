@@ -32,7 +32,9 @@ impl Client {
     pub(crate) fn new(host: Option<&str>) -> Result<Self> {
         let place = place_of(host);
         let wrong = |error: DockerError| {
-            Error::new(ErrorCode::BackendUnavailable, format!("Docker at {place} cannot be used")).because(error)
+            Error::new(ErrorCode::BackendUnavailable, format!("Docker at {place} cannot be used"))
+                .because(error)
+                .hint("is Docker running there? `glovebox doctor` looks; --backend native needs no Docker")
         };
         let tls = std::env::var("DOCKER_TLS_VERIFY").is_ok_and(|value| !value.is_empty());
         let (docker, is_local) = match place.split_once("://") {
