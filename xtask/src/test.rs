@@ -80,6 +80,7 @@ pub(crate) fn test() -> Result<()> {
     suites.run("Docker for tests", docker::check);
     suites.run("Docker faults", docker::faults::check);
     suites.run("conformance, docker", docker_conformance);
+    suites.run("command line, docker", docker::command::check);
     suites.run("the README's first command", first_command);
     suites.run("examples", examples::examples);
     for example in ["embed", "coding_loop", "notebook"] {

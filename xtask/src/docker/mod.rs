@@ -1,5 +1,6 @@
 //! Docker for the tests: a private daemon, images, registries. The verb `docker` gives the same to a person.
 
+pub(crate) mod command;
 pub(crate) mod daemon;
 pub(crate) mod faults;
 pub(crate) mod images;
@@ -44,6 +45,7 @@ pub(crate) fn docker(args: &[String]) -> Result<()> {
         ["check"] => {
             let mut suites = Suites::new();
             suites.run("Docker for tests", check);
+            suites.run("command line, docker", command::check);
             suites.finish()
         }
         ["faults"] => {

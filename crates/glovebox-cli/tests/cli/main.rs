@@ -11,6 +11,7 @@ mod files;
 mod flags;
 mod help;
 mod hosts;
+mod images;
 mod languages;
 mod left_terminals;
 mod living;

@@ -1,0 +1,212 @@
+//! The command line with a Docker engine: images, registries, and sandboxes of two backends side by side.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::Output,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Signal, kill_process};
+use serde_json::{Value, json};
+
+use super::{
+    Case, count,
+    daemon::{Daemon, Lifetime},
+    images,
+    registry::{Door, PASSWORD, Registry, USER},
+    with_images,
+};
+use crate::{
+    suites::{Counts, command, run},
+    tree::built,
+};
+
+/// The suite.
+pub(crate) fn check() -> Result<Counts> {
+    run(&["cargo", "build", "--locked", "-p", "glovebox-cli", "--bin", "glovebox"])?;
+    let daemon = with_images(Lifetime::OfThisProcess)?;
+    let cases: [(&str, Case); 6] = [
+        ("an image is fetched, listed, used and removed", an_image_comes_and_goes),
+        ("a run fetches the image that it needs, and says so", a_run_fetches),
+        ("a stranger is told that a registry is locked", a_stranger_is_told),
+        ("a locked registry gives to whom docker login knows", a_registry_knows_its_user),
+        ("a locked registry gives to whom a credential helper knows", a_helper_is_asked),
+        ("sandboxes of two backends are reached by their names alone", two_backends),
+    ];
+    let mut counts = Counts::default();
+    for (name, case) in cases {
+        count(&mut counts, name, case(&daemon));
+    }
+    Ok(counts)
+}
+
+/// The program with settings of its own: a Docker configuration, a data folder and programs in this folder.
+fn glovebox(daemon: &Daemon, folder: &Path, args: &[&str]) -> Result<Output> {
+    let program = built("debug", "glovebox").to_string_lossy().into_owned();
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
+    let mut called = command(&[&[program.as_str()], args].concat());
+    called.env("DOCKER_HOST", daemon.places.host()).env("DOCKER_CONFIG", folder).env("PATH", path);
+    called.env("GLOVEBOX_DATA_DIR", folder.join("data")).current_dir(folder);
+    let output = called.output().context("cannot start glovebox")?;
+    let said = [&output.stdout[..], &output.stderr[..]].concat();
+    ensure!(!String::from_utf8_lossy(&said).contains(PASSWORD), "the password was printed");
+    Ok(output)
+}
+
+/// Calls the program, which must do what it is asked for, and gives its document.
+fn document(daemon: &Daemon, folder: &Path, args: &[&str]) -> Result<Value> {
+    let output = glovebox(daemon, folder, &[args, &["--json"]].concat())?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`glovebox {}` said {said} {errors}", args.join(" "));
+    serde_json::from_str(&said).with_context(|| format!("`glovebox {}` said {said}", args.join(" ")))
+}
+
+/// An empty folder for one case.
+fn folder(daemon: &Daemon, name: &str) -> Result<std::path::PathBuf> {
+    let folder = daemon.places.run.join("command").join(name);
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+const DOCKER: [&str; 2] = ["--backend", "docker"];
+
+fn pull(daemon: &Daemon, folder: &Path, image: &str) -> Result<Value> {
+    document(daemon, folder, &["images", "pull", image, DOCKER[0], DOCKER[1]])
+}
+
+fn names(daemon: &Daemon, folder: &Path) -> Result<Vec<String>> {
+    let listed = document(daemon, folder, &["images", "list", DOCKER[0], DOCKER[1]])?;
+    let images = listed["images"].as_array().context("no list of images")?;
+    Ok(images.iter().filter_map(|image| image["image"].as_str().map(str::to_owned)).collect())
+}
+
+fn an_image_comes_and_goes(daemon: &Daemon) -> Result<()> {
+    let folder = folder(daemon, "comes-and-goes")?;
+    let registry = Registry::start(daemon, Door::Open)?;
+    let name = registry.push(daemon, &images::reference("debian"))?;
+    let pulled = pull(daemon, &folder, &name)?;
+    let image = &pulled["images"][0];
+    let digest = image["digest"].as_str().unwrap_or_default();
+    ensure!(image["image"] == *name && digest.starts_with("sha256:"), "what was fetched is {pulled}");
+    ensure!(image["bytes"].as_u64().is_some_and(|bytes| bytes > 1 << 20), "its size is {}", image["bytes"]);
+    ensure!(names(daemon, &folder)?.contains(&name), "it is not listed");
+    let ran = document(
+        daemon,
+        &folder,
+        &["run", DOCKER[0], DOCKER[1], "--image", &name, "-l", "python", "-c", "print(6 * 7)"],
+    )?;
+    ensure!(ran["stdout"]["text"] == "42\n" || ran["stdout"] == "42\n", "it printed {}", ran["stdout"]);
+    let removed = document(daemon, &folder, &["images", "remove", &name, DOCKER[0], DOCKER[1]])?;
+    ensure!(removed == json!({ "removed": [name] }), "removed was {removed}");
+    ensure!(!names(daemon, &folder)?.contains(&name), "it is still listed");
+    let again = glovebox(daemon, &folder, &["images", "remove", &name, DOCKER[0], DOCKER[1]])?;
+    let said = String::from_utf8_lossy(&again.stderr).into_owned();
+    ensure!(again.status.code() == Some(125) && said.contains("[image_not_found]"), "the second time it said {said}");
+    Ok(())
+}
+
+fn a_run_fetches(daemon: &Daemon) -> Result<()> {
+    let folder = folder(daemon, "run-fetches")?;
+    let registry = Registry::start(daemon, Door::Open)?;
+    let name = registry.push(daemon, &images::reference("busybox"))?;
+    let ran = glovebox(daemon, &folder, &["run", DOCKER[0], DOCKER[1], "--image", &name, "--", "echo", "inside"])?;
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    ensure!(ran.status.success() && ran.stdout == b"inside\n", "it failed: {said}");
+    ensure!(said.contains(&format!("fetching {name}")), "it said {said}");
+    daemon.docker(&["image", "rm", &name]).map(drop)
+}
+
+fn a_stranger_is_told(daemon: &Daemon) -> Result<()> {
+    let folder = folder(daemon, "stranger")?;
+    let (_registry, name) = locked(daemon)?;
+    let refused = glovebox(daemon, &folder, &["images", "pull", &name, DOCKER[0], DOCKER[1]])?;
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    ensure!(refused.status.code() == Some(125), "it ended with {}", refused.status);
+    ensure!(said.contains("[image_not_found]") && said.contains("docker login"), "it said {said}");
+    Ok(())
+}
+
+fn a_registry_knows_its_user(daemon: &Daemon) -> Result<()> {
+    let folder = folder(daemon, "user")?;
+    let (registry, name) = locked(daemon)?;
+    let auths = super::daemon::Client { host: daemon.places.host(), config: folder.clone() };
+    auths.docker(&["login", "--username", USER, "--password", PASSWORD, &registry.address])?;
+    pull(daemon, &folder, &name)?;
+    daemon.docker(&["image", "rm", &name]).map(drop)
+}
+
+fn a_helper_is_asked(daemon: &Daemon) -> Result<()> {
+    let folder = folder(daemon, "helper")?;
+    let (registry, name) = locked(daemon)?;
+    let helper = folder.join("docker-credential-case");
+    let script = format!(
+        "#!/bin/sh\nread server\n[ \"$1 $server\" = \"get {}\" ] || {{ echo credentials not found; exit 1; }}\n\
+         echo '{{\"ServerURL\": \"x\", \"Username\": \"{USER}\", \"Secret\": \"{PASSWORD}\"}}'\n",
+        registry.address
+    );
+    fs::write(&helper, script)?;
+    fs::set_permissions(&helper, fs::Permissions::from_mode(0o755))?;
+    let config = |helper: &str| json!({ "credHelpers": { registry.address.as_str(): helper } }).to_string();
+    fs::write(folder.join("config.json"), config("case"))?;
+    pull(daemon, &folder, &name)?;
+    daemon.docker(&["image", "rm", &name])?;
+    fs::write(folder.join("config.json"), config("missing"))?;
+    let refused = glovebox(daemon, &folder, &["images", "pull", &name, DOCKER[0], DOCKER[1]])?;
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    ensure!(said.contains("docker-credential-missing cannot be started"), "without its program it said {said}");
+    Ok(())
+}
+
+/// A registry that asks who is there, with an image in it.
+fn locked(daemon: &Daemon) -> Result<(Registry, String)> {
+    let registry = Registry::start(daemon, Door::Locked)?;
+    let log_in = ["login", "--username", USER, "--password", PASSWORD, &registry.address];
+    daemon.docker(&log_in)?;
+    let name = registry.push(daemon, &images::reference("busybox"))?;
+    daemon.docker(&["logout", &registry.address])?;
+    Ok((registry, name))
+}
+
+fn two_backends(daemon: &Daemon) -> Result<()> {
+    let folder = folder(daemon, "two")?;
+    let image = images::reference("debian");
+    document(daemon, &folder, &["create", "--name", "native"])?;
+    document(daemon, &folder, &["create", "--name", "docker", DOCKER[0], DOCKER[1], "--image", &image])?;
+    let held = use_both(daemon, &folder);
+    let ended = document(daemon, &folder, &["destroy", "native", "docker"]);
+    held?;
+    ended.map(drop)
+}
+
+fn use_both(daemon: &Daemon, folder: &Path) -> Result<()> {
+    let states = || -> Result<Value> {
+        let listed = document(daemon, folder, &["list"])?;
+        let all = listed["sandboxes"].as_array().context("no list")?;
+        Ok(all.iter().map(|status| json!([status["name"], status["backend"], status["state"]])).collect())
+    };
+    let both = |docker: &str| json!([["native", "native", "ready"], ["docker", "docker", docker]]);
+    ensure!(states()? == both("ready"), "the states are {}", states()?);
+    let ran = glovebox(daemon, folder, &["exec", "docker", "--", "sh", "-c", "echo $IMAGE_SAYS > kept; cat kept"])?;
+    ensure!(ran.stdout == b"debian\n", "it printed {}", String::from_utf8_lossy(&ran.stdout));
+    for (verb, state) in [("pause", "paused"), ("resume", "ready"), ("stop", "stopped"), ("start", "ready")] {
+        let done = document(daemon, folder, &[verb, "docker"])?;
+        ensure!(done["state"] == state && states()? == both(state), "{verb}: {done}");
+    }
+    let read = glovebox(daemon, folder, &["files", "read", "docker", "kept"])?;
+    ensure!(read.stdout == b"debian\n", "the file holds {}", String::from_utf8_lossy(&read.stdout));
+    // A daemon that hangs takes connections and does not answer.
+    let pid = daemon.places.living().context("the daemon does not run")?;
+    kill_process(pid, Signal::STOP)?;
+    let started = Instant::now();
+    let seen = states();
+    let took = started.elapsed();
+    kill_process(pid, Signal::CONT)?;
+    ensure!(seen? == both("unknown"), "while Docker hung the states were others");
+    ensure!(took < Duration::from_secs(9), "the list took {} s", took.as_secs());
+    ensure!(states()? == both("ready"), "Docker goes on, and the states are {}", states()?);
+    Ok(())
+}
