@@ -25,7 +25,7 @@ pub(crate) use living::{
 pub(crate) use mcp::McpArgs;
 pub(crate) use runs::{ListArgs, LogsArgs, RunsArgs, RunsVerb, ShowArgs};
 pub(crate) use sessions::{ManySessionsArgs, SessionArgs, SessionsArgs, SessionsVerb};
-pub(crate) use shared::{CommandArgs, SandboxArgs};
+pub(crate) use shared::{CommandArgs, SandboxArgs, parse_switch};
 pub(crate) use storage::{
     CreateProjectArgs, CreateVolumeArgs, ProjectFilesVerb, ProjectsArgs, ProjectsVerb, VolumesArgs, VolumesVerb,
 };
@@ -488,15 +488,6 @@ fn with_variable(key: String, arg: Arg) -> Arg {
     match arg.get_action() {
         ArgAction::SetTrue => arg.value_parser(parse_switch),
         _ => arg,
-    }
-}
-
-/// Reads the value of a switch's variable.
-pub(crate) fn parse_switch(text: &str) -> Result<bool, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "1" | "true" | "t" | "yes" | "y" | "on" => Ok(true),
-        "0" | "false" | "f" | "no" | "n" | "off" => Ok(false),
-        _ => Err("expected 1, true, yes or on, or 0, false, no or off".to_owned()),
     }
 }
 

@@ -221,23 +221,23 @@ mod tests {
     fn what_the_configuration_holds_is_found_by_host_and_by_address() {
         // "ann:open:sesame", whose password has a colon.
         let config = config(
-            r#"{"auths": {"https://r.example/v2/": {"auth": "YW5uOm9wZW46c2VzYW1l"}, "t.example": {"identitytoken": "t"},
+            r#"{"auths": {"https://r.example.com/v2/": {"auth": "YW5uOm9wZW46c2VzYW1l"}, "t.example.com": {"identitytoken": "t"},
                 "empty.example": {}}, "HttpHeaders": {"a": "b"}}"#,
         );
-        let found = config.entry("r.example").unwrap().credentials("r.example").unwrap();
+        let found = config.entry("r.example.com").unwrap().credentials("r.example.com").unwrap();
         assert_eq!((found.username.as_deref(), found.password.as_deref()), (Some("ann"), Some("open:sesame")));
-        assert_eq!(found.serveraddress.as_deref(), Some("r.example"));
-        let found = config.entry("t.example").unwrap().credentials("t.example").unwrap();
+        assert_eq!(found.serveraddress.as_deref(), Some("r.example.com"));
+        let found = config.entry("t.example.com").unwrap().credentials("t.example.com").unwrap();
         assert_eq!((found.identitytoken.as_deref(), found.password), (Some("t"), None));
         assert!(config.entry("empty.example").unwrap().credentials("empty.example").is_none());
         assert!(config.entry("example").is_none());
-        assert!(config.helper("r.example").is_none());
+        assert!(config.helper("r.example.com").is_none());
     }
 
     #[test]
     fn a_program_of_one_registry_comes_before_that_of_all() {
-        let config = config(r#"{"credsStore": "all", "credHelpers": {"r.example": "one"}}"#);
-        assert_eq!((config.helper("r.example"), config.helper(HUB)), (Some("one"), Some("all")));
+        let config = config(r#"{"credsStore": "all", "credHelpers": {"r.example.com": "one"}}"#);
+        assert_eq!((config.helper("r.example.com"), config.helper(HUB)), (Some("one"), Some("all")));
     }
 
     #[test]

@@ -127,3 +127,12 @@ pub(crate) struct SandboxArgs {
     #[arg(long, value_name = "LAYER", help_heading = "The run")]
     pub(crate) require_layer: Vec<String>,
 }
+
+/// Reads the value of a switch's variable.
+pub(crate) fn parse_switch(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "t" | "yes" | "y" | "on" => Ok(true),
+        "0" | "false" | "f" | "no" | "n" | "off" => Ok(false),
+        _ => Err("expected 1, true, yes or on, or 0, false, no or off".to_owned()),
+    }
+}
