@@ -1,6 +1,16 @@
 //! Speaking with Docker: where it is, and how long it is waited for.
 
-use std::{collections::HashMap, future::Future, path::PathBuf, pin::pin, time::Duration};
+use std::{
+    collections::HashMap,
+    future::Future,
+    path::PathBuf,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use bollard::{
     API_DEFAULT_VERSION, Docker,
@@ -32,6 +42,9 @@ const DOUBT: Duration = Duration::from_secs(5);
 /// It says so within this, however much it has to do.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
 
+/// Both for one that gave no sign the last time: who tidies up behind a failure does not wait for it all over again.
+const AGAIN: Duration = Duration::from_secs(2);
+
 /// The client's own limit on a request. It is only there so that nothing waits for ever: each has one of its own.
 const LONGEST_SECONDS: u64 = 3600;
 
@@ -43,6 +56,8 @@ pub(crate) struct Client {
     pub(crate) place: String,
     /// Whether it is on this machine, so that both see the same folders.
     pub(crate) is_local: bool,
+    /// Whether it gave no sign of life when it was asked for one last.
+    is_silent: Arc<AtomicBool>,
 }
 
 impl Client {
@@ -77,7 +92,7 @@ impl Client {
                     .hint("the forms are unix:///path/to/docker.sock, tcp://HOST:PORT and https://HOST:PORT"));
             }
         };
-        Ok(Client { docker, place, is_local })
+        Ok(Client { docker, place, is_local, is_silent: Arc::default() })
     }
 
     /// Waits for an answer, but not for ever.
@@ -108,9 +123,14 @@ impl Client {
     /// answers is found out long before that.
     pub(crate) async fn answer<T>(&self, what: &str, patience: Duration, asked: impl Future<Output = T>) -> Result<T> {
         let (mut asked, started) = (pin!(asked), Instant::now());
+        let (doubt, sign_of_life) = match self.is_silent.load(Ordering::Relaxed) {
+            true => (AGAIN, AGAIN),
+            false => (DOUBT, SIGN_OF_LIFE),
+        };
         loop {
             let left = patience.saturating_sub(started.elapsed());
-            if let Ok(answer) = timeout(left.min(DOUBT), &mut asked).await {
+            if let Ok(answer) = timeout(left.min(doubt), &mut asked).await {
+                self.is_silent.store(false, Ordering::Relaxed);
                 return Ok(answer);
             }
             if started.elapsed() >= patience {
@@ -119,9 +139,12 @@ impl Client {
             let left = patience.saturating_sub(started.elapsed());
             tokio::select! {
                 answer = &mut asked => return Ok(answer),
-                sign = timeout(left.min(SIGN_OF_LIFE), self.docker.ping()) => if sign.is_err() {
-                    return Err(self.silent(what, started.elapsed()));
-                },
+                sign = timeout(left.min(sign_of_life), self.docker.ping()) => {
+                    self.is_silent.store(sign.is_err(), Ordering::Relaxed);
+                    if sign.is_err() {
+                        return Err(self.silent(what, started.elapsed()));
+                    }
+                }
             }
         }
     }
