@@ -270,9 +270,7 @@ pub(crate) enum Verb {
     /// A sandbox of a project, made with --project NAME, sees its files read-only in /workspace/project_files and writes to its
     /// volume in /workspace/project. No other sandbox does.
     Projects(ProjectsArgs),
-    /// What sandboxes of --backend docker start from
-    ///
-    /// The backend native has one image, host, which is this machine's own programs, read-only.
+    /// What sandboxes of --backend docker start from; those of native have this machine's own programs
     Images(ImagesArgs),
     /// Look back at runs: list them, show one, read its output
     Runs(RunsArgs),

@@ -22,9 +22,6 @@ const LONGEST: u64 = 1 << 20;
 /// So long a program may take: it may have to ask somebody for a password.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What Docker calls its own registry, which names without one are of.
-const HUB: &str = "https://index.docker.io/v1/";
-
 /// Who a program says that somebody is whose secret is a token.
 const TOKEN: &str = "<token>";
 
@@ -64,8 +61,8 @@ struct Answer {
     secret: String,
 }
 
-/// Looks for what the caller may show to the registry of an image.
-pub(crate) async fn find(reference: &ImageReference) -> Found {
+/// Looks for what the caller may show to the registry of an image. `usual` is what Docker calls the registry of names without one.
+pub(crate) async fn find(reference: &ImageReference, usual: &str) -> Found {
     let Some(path) = config_path() else { return Found::default() };
     let trouble = |why: &str| Found { trouble: Some(format!("{} {why}", path.display())), ..Found::default() };
     let mut text = Vec::new();
@@ -75,7 +72,7 @@ pub(crate) async fn find(reference: &ImageReference) -> Found {
         Err(_) => return trouble("cannot be read"),
     }
     let Ok(config) = serde_json::from_slice::<Config>(&text) else { return trouble("is no configuration of Docker") };
-    let server = server(reference);
+    let server = server(reference, usual);
     let Some(helper) = config.helper(&server) else {
         return Found {
             credentials: config.entry(&server).and_then(|entry| entry.credentials(&server)),
@@ -96,10 +93,11 @@ fn config_path() -> Option<PathBuf> {
 }
 
 /// What the configuration calls the registry of an image.
-fn server(reference: &ImageReference) -> String {
+fn server(reference: &ImageReference, usual: &str) -> String {
     match reference.registry() {
-        None | Some("docker.io" | "index.docker.io") => HUB.to_owned(),
-        Some(host) => host.to_owned(),
+        // Images call it by its domain, and the configuration by the address of a host there.
+        Some(named) if named != host(usual) && !host(usual).ends_with(&format!(".{named}")) => named.to_owned(),
+        _ => usual.to_owned(),
     }
 }
 
@@ -202,6 +200,8 @@ async fn ask(helper: &str, server: &str, patience: Duration) -> Result<Option<An
 mod tests {
     use super::*;
 
+    const USUAL: &str = "https://index.example.org/v1/";
+
     fn config(text: &str) -> Config {
         serde_json::from_str(text).unwrap()
     }
@@ -211,33 +211,34 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_of_the_registry_that_it_names_and_else_of_dockers_own() {
-        assert_eq!(server(&reference("python:3.12")), HUB);
-        assert_eq!(server(&reference("docker.io/library/python")), HUB);
-        assert_eq!(server(&reference("localhost:5000/a/b:1")), "localhost:5000");
+    fn an_image_is_of_the_registry_that_it_names_and_else_of_the_usual_one() {
+        for name in ["python:3.12", "example.org/library/python", "index.example.org/library/python"] {
+            assert_eq!(server(&reference(name), USUAL), USUAL, "{name}");
+        }
+        assert_eq!(server(&reference("localhost:5000/a/b:1"), USUAL), "localhost:5000");
     }
 
     #[test]
     fn what_the_configuration_holds_is_found_by_host_and_by_address() {
         // "ann:open:sesame", whose password has a colon.
         let config = config(
-            r#"{"auths": {"https://r.example.com/v2/": {"auth": "YW5uOm9wZW46c2VzYW1l"}, "t.example.com": {"identitytoken": "t"},
+            r#"{"auths": {"https://example.com/v2/": {"auth": "YW5uOm9wZW46c2VzYW1l"}, "t.example": {"identitytoken": "t"},
                 "empty.example": {}}, "HttpHeaders": {"a": "b"}}"#,
         );
-        let found = config.entry("r.example.com").unwrap().credentials("r.example.com").unwrap();
+        let found = config.entry("example.com").unwrap().credentials("example.com").unwrap();
         assert_eq!((found.username.as_deref(), found.password.as_deref()), (Some("ann"), Some("open:sesame")));
-        assert_eq!(found.serveraddress.as_deref(), Some("r.example.com"));
-        let found = config.entry("t.example.com").unwrap().credentials("t.example.com").unwrap();
+        assert_eq!(found.serveraddress.as_deref(), Some("example.com"));
+        let found = config.entry("t.example").unwrap().credentials("t.example").unwrap();
         assert_eq!((found.identitytoken.as_deref(), found.password), (Some("t"), None));
         assert!(config.entry("empty.example").unwrap().credentials("empty.example").is_none());
         assert!(config.entry("example").is_none());
-        assert!(config.helper("r.example.com").is_none());
+        assert!(config.helper("example.com").is_none());
     }
 
     #[test]
     fn a_program_of_one_registry_comes_before_that_of_all() {
-        let config = config(r#"{"credsStore": "all", "credHelpers": {"r.example.com": "one"}}"#);
-        assert_eq!((config.helper("r.example.com"), config.helper(HUB)), (Some("one"), Some("all")));
+        let config = config(r#"{"credsStore": "all", "credHelpers": {"example.com": "one"}}"#);
+        assert_eq!((config.helper("example.com"), config.helper(USUAL)), (Some("one"), Some("all")));
     }
 
     #[test]

@@ -109,7 +109,8 @@ impl Client {
 
     /// Fetches an image, trying again where a network may have failed.
     pub(crate) async fn pull(&self, reference: &ImageReference, mut tell: impl FnMut(&Progress)) -> Result<()> {
-        let shown = credentials::find(reference).await;
+        let info = self.ask("describe itself", QUICK, self.docker.info()).await?;
+        let shown = credentials::find(reference, &info.index_server_address.unwrap_or_default()).await;
         let mut pause = FIRST_PAUSE;
         for tried in 1.. {
             match self.pull_once(reference, shown.credentials.clone(), &mut tell).await {
