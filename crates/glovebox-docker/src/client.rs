@@ -68,7 +68,7 @@ impl Client {
             DockerError::SocketNotFoundError(_) => {
                 let message = format!("there is no Docker here: {place} does not exist");
                 Error::new(ErrorCode::BackendUnavailable, message).hint(
-                    "install or start Docker, or say where it listens with DOCKER_HOST; --backend native needs no Docker",
+                    "install or start Docker, or say where it listens with DOCKER_HOST; `glovebox doctor` looks; --backend native needs no Docker",
                 )
             }
             _ => Error::new(ErrorCode::BackendUnavailable, format!("Docker at {place} cannot be used"))

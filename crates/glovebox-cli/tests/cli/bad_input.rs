@@ -46,7 +46,6 @@ fn what_a_later_version_brings_is_said_plainly() {
         (&["snapshot", "x"][..], "glovebox snapshot"),
         (&["serve"], "glovebox serve"),
         (&["run", "--allow", "example.com", "a.py"], "--allow"),
-        (&["run", "--runtime=runsc", "a.py"], "--runtime"),
         (&["--server", "x", "run", "a.py"], "--server"),
     ] {
         let called = bench.call(args);

@@ -14,7 +14,7 @@ use std::{
 use bytes::Bytes;
 use glovebox_proto::{
     Decoder, EndReason, Exited, Frame, FrameKind, StartFailed, StartRun,
-    container::{Door, LONGEST_REPORT, PLAN, Plan, Ready, Report},
+    container::{Door, ENDED_IDLE, ENDED_OLD, LONGEST_REPORT, PLAN, Plan, Ready, Report},
     path,
     session::SessionRun,
 };
@@ -319,7 +319,7 @@ fn a_living_guest_outlives_its_connections_and_ends_when_nobody_uses_it() {
         // What goes on behind a run is use.
         client.shell("sleep 1.5 > /dev/null 2>&1 &").await.expect("it starts");
     });
-    assert!(container.end().success());
+    assert_eq!(container.end().code(), Some(ENDED_IDLE.into()));
     assert!(start.elapsed() >= Duration::from_millis(1500 + 700), "it ended after {:?}", start.elapsed());
 }
 
@@ -342,7 +342,7 @@ fn an_interpreter_that_only_waits_keeps_no_sandbox_alive() {
         assert_eq!(client.start(run).await.expect("it starts").1, "hello\n");
         assert_eq!(client.output_of("pgrep -fc 'read opening'").await.trim(), "2", "it and the shell that asks");
     });
-    assert!(container.end().success());
+    assert_eq!(container.end().code(), Some(ENDED_IDLE.into()));
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn a_living_guest_ends_when_its_time_has_come_whoever_uses_it() {
     let mut container = Container::start(&Plan { living: true, expires_ms: Some(now + 1500), ..plan() });
     ready(&mut container.accept());
     let open = container.connect();
-    assert!(container.end().success());
+    assert_eq!(container.end().code(), Some(ENDED_OLD.into()));
     let later = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970").as_millis() as i64;
     assert!(later >= now + 1500, "it ended {} ms too early", now + 1500 - later);
     drop(open);
@@ -395,7 +395,7 @@ fn a_living_guest_takes_one_bridge_after_the_other() {
         });
         bridge.wait().expect("a child can be waited for");
     }
-    assert!(container.end().success());
+    assert_eq!(container.end().code(), Some(ENDED_IDLE.into()));
 }
 
 #[test]
