@@ -4,6 +4,8 @@
 /// By the names of their functions. Where the backend does not declare `namespaces` they are skipped, and counted so.
 pub(crate) const OF_NAMESPACES: &[&str] = &[
     "what_one_sandbox_hoards_is_missing_neither_to_the_host_nor_to_another",
+    "a_record_holds_what_was_on_the_host_and_what_is_inside",
+    "names_that_are_no_text_are_told_and_cannot_be_applied",
     "every_layer_that_the_host_can_give_is_listed_as_present",
     "the_mount_namespace_is_its_own",
     "the_process_namespace_is_its_own_and_its_first_process_is_the_guest",
