@@ -71,6 +71,7 @@ pub(crate) const OF_BACKENDS: &[About] = &[
             "a_reset_keeps_volumes_and_files_of_the_project",
             "files_added_to_a_project_appear_in_a_living_sandbox_and_cannot_be_changed",
             "what_was_left_half_removed_is_finished_by_the_next_sandbox",
+            "a_sandbox_whose_folders_are_gone_can_be_destroyed",
         ],
     ),
     (
