@@ -2,7 +2,7 @@
 //!
 //! The fate of a program is never an [`Error`]; it is an [`Outcome`](crate::Outcome).
 
-use std::fmt;
+use std::{fmt, io, path::Path};
 
 /// The result of anything that Glovebox itself may fail at.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -179,6 +179,16 @@ pub struct Error {
 }
 
 impl Error {
+    /// What is said of a file or folder of the host that was named and cannot be used.
+    pub fn unusable(path: &Path, why: io::Error) -> Self {
+        let code = match why.kind() {
+            io::ErrorKind::NotFound => ErrorCode::FileNotFound,
+            io::ErrorKind::NotADirectory => ErrorCode::NotADirectory,
+            _ => ErrorCode::FileUnreadable,
+        };
+        Error::new(code, format!("{} cannot be used", path.display())).because(why)
+    }
+
     /// An error with a code and a message.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Error { code, message: message.into(), hint: None, source: None }

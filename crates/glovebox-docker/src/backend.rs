@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -79,6 +79,8 @@ struct Held {
     /// Where the guest is waited for, until it came.
     listener: Mutex<Option<UnixListener>>,
     met: OnceCell<Met>,
+    /// How many in this process hold on to a living sandbox.
+    users: AtomicUsize,
     /// Docker did not answer when the end was asked for.
     unanswered: AtomicBool,
 }
@@ -326,7 +328,10 @@ impl Backend for DockerBackend {
     }
 
     fn release(&self, id: SandboxId) {
-        self.all().remove(&id);
+        let mut all = self.all();
+        if all.get(&id).is_some_and(|held| held.users.fetch_sub(1, Ordering::Relaxed) == 1) {
+            all.remove(&id);
+        }
     }
 
     async fn pause(&self, id: SandboxId) -> Result<Option<u64>> {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fs, io,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -124,14 +124,7 @@ pub(crate) fn with_real_paths(spec: &SandboxSpec) -> Result<SandboxSpec> {
 }
 
 fn real(path: &Path) -> Result<PathBuf> {
-    fs::canonicalize(path).map_err(|error| {
-        let code = match error.kind() {
-            io::ErrorKind::NotFound => ErrorCode::FileNotFound,
-            io::ErrorKind::NotADirectory => ErrorCode::NotADirectory,
-            _ => ErrorCode::FileUnreadable,
-        };
-        Error::new(code, format!("{} cannot be used", path.display())).because(error)
-    })
+    fs::canonicalize(path).map_err(|error| Error::unusable(path, error))
 }
 
 /// What the guest is to set up.

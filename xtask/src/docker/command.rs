@@ -13,11 +13,11 @@ use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{
-    Case, count,
+    Case,
     daemon::{Daemon, Lifetime},
     images,
     registry::{Door, PASSWORD, Registry, USER},
-    with_images,
+    tally, with_images,
 };
 use crate::{
     suites::{Counts, command, run},
@@ -36,11 +36,7 @@ pub(crate) fn check() -> Result<Counts> {
         ("a locked registry gives to whom a credential helper knows", a_helper_is_asked),
         ("sandboxes of two backends are reached by their names alone", two_backends),
     ];
-    let mut counts = Counts::default();
-    for (name, case) in cases {
-        count(&mut counts, name, case(&daemon));
-    }
-    Ok(counts)
+    Ok(tally(&daemon, &cases))
 }
 
 /// The program with settings of its own: a Docker configuration, a data folder and programs in this folder.

@@ -87,16 +87,22 @@ pub(crate) fn check() -> Result<Counts> {
         ("an open registry gives what was put into it", an_open_registry_gives),
         ("a locked registry gives it to its user only", a_locked_registry_gives_to_its_user),
     ];
-    let mut counts = Counts::default();
-    for (name, case) in cases {
-        count(&mut counts, name, case(&daemon));
-    }
+    let mut counts = tally(&daemon, &cases);
     count(
         &mut counts,
         "a daemon that was killed leaves nothing behind the next start",
         killed_and_started_again(daemon),
     );
     Ok(counts)
+}
+
+/// Tries each of these with a daemon.
+fn tally(daemon: &Daemon, cases: &[(&str, Case)]) -> Counts {
+    let mut counts = Counts::default();
+    for (name, case) in cases {
+        count(&mut counts, name, case(daemon));
+    }
+    counts
 }
 
 fn count(counts: &mut Counts, name: &str, held: Result<()>) {

@@ -1,6 +1,9 @@
 //! Finding containers again that somebody else, or an earlier process, made.
 
-use std::sync::{Arc, Mutex, atomic::AtomicBool};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
 
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum as State};
 use glovebox_core::{Created, Error, ErrorCode, Found, Isolation, Result, SandboxId, SandboxSpec, SandboxState};
@@ -57,17 +60,21 @@ impl DockerBackend {
 
     /// Takes hold of a living sandbox.
     pub(super) async fn take_hold(&self, id: SandboxId, spec: &SandboxSpec) -> Result<Created> {
-        let held = match self.held(id) {
+        let found = match self.held(id) {
             Ok(held) => held,
             Err(_) => {
                 let stopped = || {
                     let message = format!("the sandbox {id} is stopped");
                     Error::new(ErrorCode::WrongState, message).hint(format!("glovebox start {id}"))
                 };
-                let held = self.find_held(id, spec).await?.ok_or_else(stopped)?;
-                self.all().insert(id, held.clone());
-                held
+                self.find_held(id, spec).await?.ok_or_else(stopped)?
             }
+        };
+        let held = {
+            let mut all = self.all();
+            let held = all.entry(id).or_insert(found);
+            held.users.fetch_add(1, Ordering::Relaxed);
+            held.clone()
         };
         held.met.get().map(|met| met.created.clone()).ok_or_else(|| gone(id))
     }
@@ -105,6 +112,7 @@ impl DockerBackend {
             meeting: Meeting::of(&self.settings.runtime_folder, id),
             listener: Mutex::default(),
             met,
+            users: AtomicUsize::new(0),
             unanswered: AtomicBool::default(),
         })))
     }

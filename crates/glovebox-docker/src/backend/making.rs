@@ -4,7 +4,10 @@ use std::{
     fs, io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    sync::{Mutex, atomic::AtomicBool},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicUsize},
+    },
 };
 
 use bollard::{errors::Error as DockerError, query_parameters::CreateContainerOptionsBuilder};
@@ -54,6 +57,7 @@ impl DockerBackend {
             meeting,
             listener: Mutex::new(Some(listener)),
             met: OnceCell::new(),
+            users: AtomicUsize::new(1),
             unanswered: AtomicBool::default(),
         };
         self.all().insert(id, held.into());

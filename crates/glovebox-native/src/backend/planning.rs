@@ -101,14 +101,7 @@ fn plan_mount(mount: &glovebox_core::Mount) -> Result<PlannedMount> {
 
 /// The absolute form of a path that the caller named on the host.
 fn host_path(path: &Path) -> Result<String> {
-    let absolute = fs::canonicalize(path).map_err(|error| {
-        let code = match error.kind() {
-            io::ErrorKind::NotFound => ErrorCode::FileNotFound,
-            io::ErrorKind::NotADirectory => ErrorCode::NotADirectory,
-            _ => ErrorCode::FileUnreadable,
-        };
-        Error::new(code, format!("{} cannot be used", path.display())).because(error)
-    })?;
+    let absolute = fs::canonicalize(path).map_err(|error| Error::unusable(path, error))?;
     absolute
         .into_os_string()
         .into_string()

@@ -16,6 +16,7 @@ use crate::{World, case::cases, finished::Finished};
 
 cases!["living":
     a_sandbox_that_stays_keeps_files_and_processes_from_run_to_run needs(living),
+    who_looks_at_a_sandbox_takes_it_from_nobody needs(living),
     one_that_nobody_holds_is_found_by_its_id_the_beginning_of_it_and_its_name needs(living),
     a_name_belongs_to_one_sandbox needs(living),
     a_stopped_sandbox_has_no_process_and_all_of_its_files needs(living),
@@ -92,6 +93,18 @@ async fn a_sandbox_that_stays_keeps_files_and_processes_from_run_to_run(w: World
         .await
         .expect_exit(0);
     run(&sandbox, "cat note ~/note; kill -0 $(cat pid) && echo alive").await.expect_out("kept\nhome\nalive\n");
+    let id = sandbox.id();
+    drop(sandbox);
+    destroy(&w, id).await;
+}
+
+async fn who_looks_at_a_sandbox_takes_it_from_nobody(w: World) {
+    let sandbox = create(&w, NewSandbox::default()).await;
+    let text = sandbox.id().to_string();
+    w.engine().usage(&text).await.expect("it can be looked at");
+    drop(w.engine().open(&text).await.expect("it can be opened twice"));
+    sandbox.evidence().await.expect("it is still held");
+    run(&sandbox, "true").await.expect_exit(0);
     let id = sandbox.id();
     drop(sandbox);
     destroy(&w, id).await;
