@@ -91,10 +91,9 @@ impl LivingFolder {
     pub(crate) fn make(&self) -> io::Result<OwnedFd> {
         make_private(self.path.parent().expect("it lies in the runtime folder"))?;
         let mut last = io::Error::from(rustix::io::Errno::BUSY);
-        // Before it is locked, a collector may take the folder for one that was left, and remove it.
+        // Before it is locked, a collector may take the folder for one that was left, and remove it, at any moment.
         for _ in 0..ATTEMPTS {
-            make_private(&self.path)?;
-            match self.take_lock() {
+            match make_private(&self.path).and_then(|()| self.take_lock()) {
                 Ok(Some(lock)) => {
                     self.touch()?;
                     return Ok(lock);
@@ -351,5 +350,27 @@ mod tests {
         let known = Known::of(Pid::from_raw(child.id() as i32).unwrap());
         child.wait().unwrap();
         assert!(known.is_err() || known.unwrap().open().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_folder_is_made_while_others_remove_it_for_being_left() {
+        let at = tempfile::tempdir().unwrap();
+        let id = SandboxId::new();
+        let folder = LivingFolder { path: at.path().join(id.to_string()), id };
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    // The last thing that a collector does, and the only one that locks do not keep apart.
+                    let _ = fs::remove_dir(&folder.path);
+                    std::thread::sleep(Duration::from_micros(20));
+                }
+            });
+            for round in 0..2000 {
+                let made = folder.make().map(drop).and_then(|()| folder.remove());
+                is_over.store(made.is_err() || round == 1999, std::sync::atomic::Ordering::Relaxed);
+                made.unwrap();
+            }
+        });
     }
 }

@@ -145,7 +145,12 @@ impl Launcher {
         let folder = LivingFolder::of(self.owner.folder(), id);
         let groups = self.cgroups.named_living(&format!("{GROUP_OWNER}.{id}"));
         let mut range = None;
-        let made = step("make the folder of the sandbox", folder.make()).and_then(|lock| {
+        let lock = match step("make the folder of the sandbox", folder.make()) {
+            Ok(lock) => lock,
+            // The folder is that of whoever holds the lock.
+            Err(failure) => return drop(wire::send(reply, &Answer::Failed(failure), &[])),
+        };
+        let make = || {
             let channel = step("listen for the host", folder.listen(Door::Channel))?;
             let door = step("listen for commands", folder.listen(Door::Keeper))?;
             let has_leaves = self.cgroups.has_leaves(self.standing);
@@ -167,8 +172,8 @@ impl Launcher {
                 sys::wait_for(&live.process);
             })?;
             Ok((live, kept, reporting))
-        });
-        match made {
+        };
+        match make() {
             Ok((mut live, kept, reporting)) => {
                 live.living = Some(kept);
                 self.reserve = self.reserve.take().or_else(reserve);

@@ -73,7 +73,8 @@ pub(crate) fn explore(data_dir: &Path, seed: u64, time: Duration, can_pause: boo
         Err(error) => {
             let story = std::mem::take(&mut world.story).join("\n  ");
             let _ = world.end();
-            Err(error.context(format!("seed {seed}, after:\n  {story}\n")))
+            // What went wrong comes first: summaries show the first lines only.
+            Err(anyhow::anyhow!("{error:#}; seed {seed}, after:\n  {story}"))
         }
     }
 }
