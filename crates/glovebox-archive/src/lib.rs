@@ -12,6 +12,7 @@
 mod folder;
 mod pack;
 mod read;
+mod resolve;
 mod unpack;
 mod walk;
 
@@ -20,6 +21,7 @@ use std::{fmt, io};
 pub use folder::{Listed, is_kernels_own, open_beneath, read_some};
 pub use pack::Pack;
 pub use read::{Entry, Event, Kind, Reader};
+pub use resolve::open_at;
 pub use unpack::{LinkRule, Unpack, write_all};
 pub use walk::{Found, Step, Walk};
 

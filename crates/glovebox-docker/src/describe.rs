@@ -55,6 +55,8 @@ const HOST_NAME: &str = "glovebox";
 pub(crate) struct Machine {
     pub(crate) memory: u64,
     pub(crate) cpus: f64,
+    /// Whether it is Podman.
+    pub(crate) is_podman: bool,
 }
 
 /// Files of ours that every container has.

@@ -19,6 +19,7 @@ mod layers;
 mod looking;
 mod meeting;
 mod owner;
+mod podman;
 
 pub use backend::{DockerBackend, Settings};
 pub use images::{FoundImage, Listener, Progress};

@@ -29,7 +29,7 @@ use crate::{
     images::FoundImage,
     layers,
     meeting::{self, Meeting},
-    owner,
+    owner, podman,
 };
 
 impl DockerBackend {
@@ -83,7 +83,10 @@ impl DockerBackend {
             // What is left of it since it ended by itself.
             self.client.remove(&name).await?;
         }
-        let body = describe::container(id, spec, &image.id, limits, (&own, &meeting.folder()));
+        let mut body = describe::container(id, spec, &image.id, limits, (&own, &meeting.folder()));
+        if self.machine().await?.is_podman {
+            podman::adapt(&mut body);
+        }
         let options = CreateContainerOptionsBuilder::new().name(&name).build();
         let asked = self.client.docker.create_container(Some(options), body);
         let made = self.client.ask("make a container", SLOW, asked).await.map_err(|error| explained(error, spec))?;
@@ -120,9 +123,12 @@ impl DockerBackend {
     /// What the machine has that Docker is on.
     pub(super) async fn machine(&self) -> Result<Machine> {
         let look = || async {
-            let info = self.client.ask("describe itself", QUICK, self.client.docker.info()).await?;
+            let docker = &self.client.docker;
+            let asked = async { tokio::try_join!(docker.info(), docker.version()) };
+            let (info, version) = self.client.ask("describe itself", QUICK, asked).await?;
             let memory = info.mem_total.filter(|bytes| *bytes > 0).map_or(u64::MAX, |bytes| bytes as u64);
-            Ok::<_, Error>(Machine { memory, cpus: info.ncpu.filter(|n| *n > 0).map_or(f64::MAX, |n| n as f64) })
+            let cpus = info.ncpu.filter(|n| *n > 0).map_or(f64::MAX, |n| n as f64);
+            Ok::<_, Error>(Machine { memory, cpus, is_podman: podman::is_it(&version) })
         };
         self.machine.get_or_try_init(look).await.copied()
     }

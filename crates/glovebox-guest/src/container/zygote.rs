@@ -17,7 +17,7 @@ use super::init::report_of;
 use crate::{
     own::{self, Failed, FileRules, USUAL_UMASK, bound_to, step},
     seccomp,
-    sys::{self, Forked},
+    sys,
     zygote::{Identity, serve},
 };
 
@@ -37,8 +37,8 @@ pub(super) struct Zygote {
 /// Forks the zygote. The guest has one thread, and its bounding set is empty.
 pub(super) fn start(plan: &Plan, filter: &[libc::sock_filter]) -> io::Result<Zygote> {
     let (guest, zygote) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    match sys::fork_with(0)? {
-        Forked::Child => {
+    match sys::fork()? {
+        None => {
             drop(guest);
             let report = set_up(zygote.as_raw_fd(), plan, filter)
                 .map_or_else(|failed| report_of(failed.step, &failed.error), Report::Ready);
@@ -50,7 +50,7 @@ pub(super) fn start(plan: &Plan, filter: &[libc::sock_filter]) -> io::Result<Zyg
             }
             sys::exit_now(1)
         }
-        Forked::Parent { pid, .. } => Ok(Zygote { pid: pid.as_raw_nonzero().get(), socket: guest }),
+        Some(pid) => Ok(Zygote { pid: pid.as_raw_nonzero().get(), socket: guest }),
     }
 }
 
@@ -80,6 +80,8 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[libc::sock_filter]) -> Result<Re
     // What a container refuses here, commands could not do either: the filter knows no keys.
     let keyring = sys::new_session_keyring().is_ok();
     step("set resource limits", set_limits(plan))?;
+    // What a kernel such as gVisor's does not know as a limit cannot be had without it either; the host is told.
+    let rlimits = own::bound().is_ok();
     rustix::process::umask(USUAL_UMASK);
     let namespaces = own::namespaces().into_iter();
     let namespaces = namespaces.map(|(name, link)| (name.to_owned(), link.to_string_lossy().into_owned())).collect();
@@ -103,7 +105,7 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[libc::sock_filter]) -> Result<Re
         namespaces,
         keyring,
         landlock,
-        rlimits: true,
+        rlimits,
         no_capabilities: !field("CapBnd").is_empty() && field("CapBnd").bytes().all(|digit| digit == b'0'),
         no_new_privs: field("NoNewPrivs") == "1",
         seccomp: field("Seccomp") == "2",
@@ -115,8 +117,7 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[libc::sock_filter]) -> Result<Re
 /// Limits of each process. The hard ones cannot be raised again inside.
 fn set_limits(plan: &Plan) -> io::Result<()> {
     bound_to(Resource::Nofile, plan.open_files)?;
-    bound_to(Resource::Core, 0)?;
-    own::bound()
+    bound_to(Resource::Core, 0)
 }
 
 /// Whether nothing can be read of what tells of the host, nor written to what changes it.
