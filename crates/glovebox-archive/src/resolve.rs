@@ -217,7 +217,8 @@ mod tests {
                 let told = |opened: &Result<OwnedFd>| {
                     opened.as_ref().map(|file| fstat(file).map(|stat| (stat.st_dev, stat.st_ino))).map_err(|e| *e)
                 };
-                let stricter = resolve.contains(ResolveFlags::BENEATH) && (path.contains("..") || path.starts_with("a/to_file"))
+                let stricter = resolve.contains(ResolveFlags::BENEATH)
+                    && (path.contains("..") || path.starts_with("a/to_file"))
                     || path == "to_root/proc/self/status";
                 match told(&walked) {
                     Err(_) if stricter => {}

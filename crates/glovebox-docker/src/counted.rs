@@ -13,6 +13,9 @@ const ROOT: &str = "/sys/fs/cgroup";
 /// No file of a counter is longer.
 const LONGEST: u64 = 64 * 1024;
 
+/// No limit is as high as this, but for none.
+const UNLIMITED: u64 = 1 << 60;
+
 /// The groups of a container: for each controller its folder, whatever version it is of.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Groups {
@@ -48,8 +51,18 @@ impl Groups {
 
     /// Whether memory is counted and limited in a group of the container's own.
     pub(crate) fn hold_memory(&self) -> bool {
-        self.text("memory", "memory.limit_in_bytes", "memory.max")
-            .is_some_and(|limit| limit.trim().parse::<u64>().is_ok_and(|bytes| bytes < 1 << 60))
+        self.memory_limit().is_some_and(|bytes| bytes < UNLIMITED)
+    }
+
+    /// Whether the groups can be looked at, and do not hold memory to what was asked for: the engine made none of its own.
+    pub(crate) fn let_go(&self, asked: u64) -> bool {
+        let are_known = !self.folders.is_empty() || self.unified.is_some();
+        are_known && self.memory_limit().is_none_or(|bytes| bytes > asked)
+    }
+
+    fn memory_limit(&self) -> Option<u64> {
+        let limit = self.text("memory", "memory.limit_in_bytes", "memory.max")?;
+        Some(if limit.trim() == "max" { u64::MAX } else { limit.trim().parse().ok()? })
     }
 
     fn text(&self, controller: &str, one: &str, two: &str) -> Option<String> {

@@ -16,7 +16,7 @@ use glovebox_core::{
 };
 use glovebox_proto::container::{CHANNEL, Door, GUEST, PLAN, Plan};
 
-use crate::{counted::OWN_PROCESSES, owner};
+use crate::{counted::OWN_PROCESSES, gvisor::Runtimes, owner};
 
 /// What guest and zygote need to change user, to signal commands, to give them their folders, and to let go of the rest.
 const CAPABILITIES: [&str; 5] = ["SETUID", "SETGID", "KILL", "CHOWN", "SETPCAP"];
@@ -51,12 +51,13 @@ const SYSCTLS: [(&str, &str); 1] = [("net.ipv6.conf.all.disable_ipv6", "0")];
 const HOST_NAME: &str = "glovebox";
 
 /// What Docker has.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Machine {
     pub(crate) memory: u64,
     pub(crate) cpus: f64,
     /// Whether it is Podman.
     pub(crate) is_podman: bool,
+    pub(crate) runtimes: Runtimes,
 }
 
 /// Files of ours that every container has.

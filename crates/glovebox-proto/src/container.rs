@@ -106,6 +106,8 @@ pub struct Ready {
     pub seccomp: bool,
     /// Paths of `/proc` that tell of the host are covered.
     pub masked_proc: bool,
+    /// How many files and folders `/workspace` can hold; none is said where nothing limits them.
+    pub inodes: u64,
     /// The variables of the container's description, which those of its image are among; without the plan.
     pub environment: Vec<(String, String)>,
 }

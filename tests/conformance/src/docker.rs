@@ -26,13 +26,14 @@ pub struct DockerSubject {
 }
 
 impl DockerSubject {
-    /// The engine that `DOCKER_HOST` names, and the image that cases run in.
-    pub fn new(image: &str) -> anyhow::Result<Self> {
+    /// The engine that `DOCKER_HOST` names, the image that cases run in, and the runtime where it is not the engine's own choice.
+    pub fn new(image: &str, runtime: Option<String>) -> anyhow::Result<Self> {
         let data = tempfile::Builder::new().prefix("conformance-docker-").tempdir().context("no data folder")?;
         let image = ImageReference::parse(image).map_err(anyhow::Error::msg)?;
         let backend = DockerBackend::new(Settings {
             host: None,
             image: Some(image),
+            runtime,
             runtime_folder: NativeBackend::runtime_folder(),
             data_folder: data.path().to_owned(),
             progress: None,

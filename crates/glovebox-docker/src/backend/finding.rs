@@ -114,6 +114,7 @@ impl DockerBackend {
             met,
             users: AtomicUsize::new(0),
             unanswered: AtomicBool::default(),
+            trouble: Mutex::default(),
         })))
     }
 

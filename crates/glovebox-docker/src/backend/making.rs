@@ -13,7 +13,7 @@ use std::{
 use bollard::{errors::Error as DockerError, query_parameters::CreateContainerOptionsBuilder};
 use futures_util::StreamExt;
 use glovebox_core::{
-    Created, Error, ErrorCode, Image, ImageReference, LimitsInForce, Result, SandboxId, SandboxSpec, User,
+    Created, Enforcement, Error, ErrorCode, Image, ImageReference, LimitsInForce, Result, SandboxId, SandboxSpec, User,
 };
 use glovebox_proto::{
     VERSION,
@@ -26,6 +26,7 @@ use crate::{
     client::{QUICK, SLOW, is_of_transport},
     counted::Groups,
     describe::{self, Machine, OwnFiles},
+    gvisor::{self, Runtimes},
     images::FoundImage,
     layers,
     meeting::{self, Meeting},
@@ -35,9 +36,16 @@ use crate::{
 impl DockerBackend {
     /// Makes the container of a sandbox and starts it.
     pub(super) async fn make(&self, id: SandboxId, spec: &SandboxSpec) -> Result<()> {
-        let spec = &describe::with_real_paths(spec)?;
+        let mut spec = describe::with_real_paths(spec)?;
+        spec.runtime = spec.runtime.or_else(|| self.settings.runtime.clone());
+        let spec = &spec;
         let image = self.image_of(spec).await?;
-        let limits = describe::limits_in_force(spec, self.machine().await?);
+        let machine = self.machine().await?;
+        let is_gvisor = machine.runtimes.is_gvisor(spec.runtime.as_deref());
+        let mut limits = describe::limits_in_force(spec, machine);
+        if is_gvisor {
+            gvisor::correct(&mut limits);
+        }
         let meeting = Meeting::of(&self.settings.runtime_folder, id);
         let listener = meeting.open().map_err(host_io)?;
         let made = self.make_container(id, spec, (&image, &limits), &meeting).await;
@@ -59,12 +67,14 @@ impl DockerBackend {
             met: OnceCell::new(),
             users: AtomicUsize::new(1),
             unanswered: AtomicBool::default(),
+            trouble: Mutex::default(),
         };
         self.all().insert(id, held.into());
         let asked = self.client.docker.start_container(&container, None);
         if let Err(error) = self.client.ask("start a container", SLOW, asked).await {
             let _ = glovebox_core::Backend::destroy(self, id).await;
-            return Err(explained(error, spec));
+            let error = explained(error, spec);
+            return Err(if is_gvisor { gvisor::explained(error) } else { error });
         }
         Ok(())
     }
@@ -84,8 +94,12 @@ impl DockerBackend {
             self.client.remove(&name).await?;
         }
         let mut body = describe::container(id, spec, &image.id, limits, (&own, &meeting.folder()));
-        if self.machine().await?.is_podman {
+        let machine = self.machine().await?;
+        if machine.is_podman {
             podman::adapt(&mut body);
+        }
+        if let Some(host) = body.host_config.as_mut().filter(|_| machine.runtimes.is_gvisor(spec.runtime.as_deref())) {
+            host.pids_limit = Some(gvisor::tasks(limits.pids) as i64);
         }
         let options = CreateContainerOptionsBuilder::new().name(&name).build();
         let asked = self.client.docker.create_container(Some(options), body);
@@ -128,9 +142,9 @@ impl DockerBackend {
             let (info, version) = self.client.ask("describe itself", QUICK, asked).await?;
             let memory = info.mem_total.filter(|bytes| *bytes > 0).map_or(u64::MAX, |bytes| bytes as u64);
             let cpus = info.ncpu.filter(|n| *n > 0).map_or(f64::MAX, |n| n as f64);
-            Ok::<_, Error>(Machine { memory, cpus, is_podman: podman::is_it(&version) })
+            Ok::<_, Error>(Machine { memory, cpus, is_podman: podman::is_it(&version), runtimes: Runtimes::of(&info) })
         };
-        self.machine.get_or_try_init(look).await.copied()
+        self.machine.get_or_try_init(look).await.cloned()
     }
 
     /// The files that every container has, which are written once.
@@ -149,7 +163,8 @@ impl DockerBackend {
     /// Waits until the guest has come and said that it is ready.
     pub(super) async fn meet(&self, held: &Held) -> Result<Met> {
         let listener = held.listener.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        let listener = listener.ok_or_else(|| Error::new(ErrorCode::SandboxLost, "the sandbox is gone"))?;
+        // Whoever asks again is told the same.
+        let listener = listener.ok_or_else(|| held.trouble())?;
         let mut ended = std::pin::pin!(self.client.docker.wait_container(&held.container, None));
         let arrival = async {
             let (mut stream, _) = listener.accept().await?;
@@ -201,13 +216,21 @@ fn met(held: &Held, stream: UnixStream, ready: &Ready) -> Result<Met> {
         .and_then(|peer| peer.pid())
         .ok_or_else(|| Error::new(ErrorCode::SandboxSetup, "the kernel does not say which process the guest is"))?;
     let groups = Groups::of(pid);
-    let isolation = layers::look(&held.spec, ready, &groups);
+    let isolation = layers::look(&held.spec, ready, (pid, &groups));
     if let Some(layer) = held.spec.required_layers.iter().find(|layer| !isolation.has(**layer)) {
         return Err(Error::new(ErrorCode::LayerMissing, format!("the layer {layer} was asked for and is missing")));
     }
+    let mut limits = held.limits.clone();
+    if groups.let_go(limits.memory_group_bytes.unwrap_or(limits.memory_bytes)) {
+        return Err(Error::new(ErrorCode::NotSupported, "the engine holds no sandbox to its limits of memory, CPUs and processes")
+            .hint("an engine without root can on a host with control groups of version 2 that are delegated to its user; use an engine of root, or --backend native"));
+    }
+    if limits.store == "tmpfs" && !(1..=limits.inodes).contains(&ready.inodes) {
+        limits.enforcement.insert("inodes".to_owned(), Enforcement::None);
+    }
     let created = Created {
         isolation,
-        limits: held.limits.clone(),
+        limits,
         places: Vec::new(),
         image: held.image.clone(),
         image_digest: held.image_digest.clone(),
@@ -230,7 +253,9 @@ fn ended_early(end: Option<Result<bollard::models::ContainerWaitResponse, Docker
     };
     let error = Error::new(ErrorCode::SandboxSetup, format!("the first process of the container ended {how}"));
     match &spec.runtime {
-        Some(runtime) => error.hint(format!("does the runtime {runtime} let a socket of the host be reached?")),
+        Some(runtime) => error.hint(format!(
+            "does the runtime {runtime} let a socket of the host be reached? gVisor does with its flag --host-uds=all"
+        )),
         None => error,
     }
 }

@@ -78,6 +78,8 @@ fn read_orders() -> Result<(Plan, Vec<(String, String)>), Refusal> {
     // Two that no image says but its engine, of the container and not of the sandbox.
     let not_of_image = [PLAN, "HOSTNAME", "HOME"];
     let known = std::env::vars_os().filter(|(name, _)| !not_of_image.iter().any(|other| name == other));
+    // Podman says so in each of its own.
+    let known = known.filter(|(name, value)| name != "container" || value != "podman");
     // What is no text cannot be said; no program of an image's maker relies on it.
     let environment = known.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let environment = environment.collect();

@@ -17,8 +17,8 @@ use super::init::report_of;
 use crate::{
     own::{self, Failed, FileRules, USUAL_UMASK, bound_to, step},
     seccomp,
-    sys,
-    zygote::{Identity, serve},
+    sys::{self, Descent},
+    zygote::{Identity, serve_by},
 };
 
 /// How much sooner than the guest commands are chosen when memory is short, in thousandths of what there is.
@@ -40,13 +40,15 @@ pub(super) fn start(plan: &Plan, filter: &[libc::sock_filter]) -> io::Result<Zyg
     match sys::fork()? {
         None => {
             drop(guest);
+            let descent = sys::descent().unwrap_or(Descent::Sibling);
             let report = set_up(zygote.as_raw_fd(), plan, filter)
                 .map_or_else(|failed| report_of(failed.step, &failed.error), Report::Ready);
             let said = serde_json::to_vec(&report)
                 .map_err(io::Error::from)
                 .and_then(|text| Ok(send(&zygote, &text, SendFlags::NOSIGNAL)?));
             if said.is_ok() && matches!(report, Report::Ready(_)) {
-                serve(zygote, Identity { uid: plan.uid, gid: plan.gid, has_groups: true, alone: true });
+                let identity = Identity { uid: plan.uid, gid: plan.gid, has_groups: true, alone: true };
+                serve_by(zygote, identity, descent);
             }
             sys::exit_now(1)
         }
@@ -93,6 +95,7 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[libc::sock_filter]) -> Result<Re
     }
     .restrict();
     own::drop_capabilities(CapabilitySet::SETUID | CapabilitySet::SETGID)?;
+    let no_new_privs = rustix::thread::no_new_privs().unwrap_or_default();
     if plan.living || !plan.written.is_empty() {
         // What is written outlives the sandbox, and others than its commands may meet it.
         step("install the filter of modes", sys::install_filter(&seccomp::compile_no_setid()))?;
@@ -107,9 +110,10 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[libc::sock_filter]) -> Result<Re
         landlock,
         rlimits,
         no_capabilities: !field("CapBnd").is_empty() && field("CapBnd").bytes().all(|digit| digit == b'0'),
-        no_new_privs: field("NoNewPrivs") == "1",
+        no_new_privs,
         seccomp: field("Seccomp") == "2",
         masked_proc,
+        inodes: rustix::fs::statvfs("/workspace").map_or(0, |found| found.f_files),
         environment: Vec::new(),
     })
 }
