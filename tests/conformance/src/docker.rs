@@ -62,12 +62,16 @@ fn ask(socket: &Path, path: &str) -> std::io::Result<String> {
     Ok(answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
 }
 
+/// Where engines make the groups of containers: Docker, and Podman of root.
+const GROUPS: [&str; 2] = ["docker", "libpod_parent"];
+
 /// The processes of guests in containers.
 fn guests() -> Vec<i32> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let text = |pid: i32, name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
-    pids.filter(|pid| text(*pid, "comm").starts_with("glovebox-guest") && text(*pid, "cgroup").contains("/docker/"))
+    let is_in_container = |groups: &str| GROUPS.iter().any(|folder| groups.contains(&format!("/{folder}/")));
+    pids.filter(|pid| text(*pid, "comm").starts_with("glovebox-guest") && is_in_container(&text(*pid, "cgroup")))
         .collect()
 }
 
@@ -89,8 +93,11 @@ impl Subject for DockerSubject {
         let folders = fs::read_dir(NativeBackend::runtime_folder().join("docker")).into_iter().flatten().flatten();
         things.extend(folders.map(|folder| format!("folder {}", folder.path().display())));
         things.extend(guests().into_iter().map(|pid| format!("process {pid}")));
-        let groups = fs::read_dir("/sys/fs/cgroup/memory/docker").or_else(|_| fs::read_dir("/sys/fs/cgroup/docker"));
-        let groups = groups.into_iter().flatten().flatten().filter(|entry| entry.path().is_dir());
+        let groups = GROUPS.iter().flat_map(|folder| {
+            let found = fs::read_dir(Path::new("/sys/fs/cgroup/memory").join(folder))
+                .or_else(|_| fs::read_dir(Path::new("/sys/fs/cgroup").join(folder)));
+            found.into_iter().flatten().flatten().filter(|entry| entry.path().is_dir())
+        });
         things.extend(groups.map(|group| format!("control group {}", group.path().display())));
         let descriptors = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
         // Connections to Docker are kept for the next question, and their number is what was asked at one time.
