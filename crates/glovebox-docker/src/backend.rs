@@ -232,6 +232,7 @@ impl Backend for DockerBackend {
             living: true,
             pause: true,
             workspace_overlay: true,
+            host_kernel: true,
             files_through_guest: true,
             ..Features::default()
         };

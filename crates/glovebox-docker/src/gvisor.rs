@@ -60,7 +60,7 @@ pub(crate) fn unfit(info: &SystemInfo) -> Vec<(String, Vec<&'static str>)> {
 
 /// What a backend has whose sandboxes are in gVisor.
 pub(crate) fn features(of_engine: Features) -> Features {
-    Features { cgroup_limits: false, ..of_engine }
+    Features { cgroup_limits: false, host_kernel: false, ..of_engine }
 }
 
 /// Says what of the limits does not hold there.

@@ -2,6 +2,7 @@
 
 pub(crate) mod command;
 pub(crate) mod daemon;
+pub(crate) mod elsewhere;
 pub(crate) mod faults;
 pub(crate) mod images;
 mod leftovers;
@@ -53,7 +54,17 @@ pub(crate) fn docker(args: &[String]) -> Result<()> {
             suites.run("Docker faults", faults::check);
             suites.finish()
         }
-        _ => bail!("what was meant: start, stop, status, check or faults?"),
+        ["gvisor"] => {
+            let mut suites = Suites::new();
+            suites.run("conformance in gVisor", elsewhere::gvisor);
+            suites.finish()
+        }
+        ["podman"] => {
+            let mut suites = Suites::new();
+            suites.run("conformance on Podman", elsewhere::podman);
+            suites.finish()
+        }
+        _ => bail!("what was meant: start, stop, status, check, faults, gvisor or podman?"),
     }
 }
 

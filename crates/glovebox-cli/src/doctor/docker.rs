@@ -27,7 +27,8 @@ pub(crate) fn docker(caller: &str, needed: bool) -> Result<Vec<Check>> {
 
 fn judge_runtime(name: &str, flags: &[&str]) -> Check {
     let detail = format!("--runtime {name} is gVisor without {}: no sandbox can be made in it", flags.join(" and "));
-    let fix = format!("add {} to its runtimeArgs in the engine's configuration, and restart the engine", flags.join(" and "));
+    let fix =
+        format!("add {} to its runtimeArgs in the engine's configuration, and restart the engine", flags.join(" and "));
     Check::new(BACKENDS, "docker runtime", Status::Degraded, detail).fix(fix).optional()
 }
 
