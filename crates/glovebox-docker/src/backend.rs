@@ -225,6 +225,7 @@ impl Backend for DockerBackend {
 
     async fn probe(&self) -> Result<Features> {
         self.client.ask("say whether it is there", QUICK, self.client.docker.ping()).await?;
+        let machine = self.machine().await?;
         let features = Features {
             namespaces: true,
             cgroup_limits: true,
@@ -234,9 +235,10 @@ impl Backend for DockerBackend {
             workspace_overlay: true,
             host_kernel: true,
             files_through_guest: true,
+            inode_limit: !machine.is_podman,
             ..Features::default()
         };
-        let in_gvisor = self.machine().await?.runtimes.is_gvisor(self.settings.runtime.as_deref());
+        let in_gvisor = machine.runtimes.is_gvisor(self.settings.runtime.as_deref());
         Ok(if in_gvisor { gvisor::features(features) } else { features })
     }
 

@@ -145,6 +145,7 @@ pub(crate) fn plan(spec: &SandboxSpec, limits: &LimitsInForce) -> Plan {
             .living
             .as_ref()
             .and_then(|living| living.lifetime.expires_at(living.created_at).map(|at| at.as_millisecond())),
+        own_kernel: false,
         door: Door::Folder,
     }
 }

@@ -3,8 +3,9 @@
 //! What a program does inside it asks of that kernel, and the host sees one program: control groups hold that program and all that is in
 //! it at once. So memory that runs out ends the sandbox and not one process, and the number of processes inside is none that the host counts.
 
-use bollard::models::SystemInfo;
-use glovebox_core::{Enforcement, Error, Features, LimitsInForce};
+use bollard::models::{ContainerCreateBody, SystemInfo};
+use glovebox_core::{Enforcement, Error, ErrorCode, Features, LimitsInForce, Result, SandboxSpec};
+use glovebox_proto::container::{PLAN, Plan};
 
 /// The flags without which it does not start, or the guest cannot speak.
 pub(crate) const FLAGS: [&str; 2] = ["--network=none", "--host-uds=all"];
@@ -60,7 +61,7 @@ pub(crate) fn unfit(info: &SystemInfo) -> Vec<(String, Vec<&'static str>)> {
 
 /// What a backend has whose sandboxes are in gVisor.
 pub(crate) fn features(of_engine: Features) -> Features {
-    Features { cgroup_limits: false, host_kernel: false, ..of_engine }
+    Features { cgroup_limits: false, host_kernel: false, inode_limit: false, ..of_engine }
 }
 
 /// Says what of the limits does not hold there.
@@ -68,9 +69,27 @@ pub(crate) fn correct(limits: &mut LimitsInForce) {
     limits.enforcement.insert("pids".to_owned(), Enforcement::None);
 }
 
-/// How many tasks of the host a container may have whose programs may have so many processes.
-pub(crate) fn tasks(pids: u64) -> u64 {
-    OWN_TASKS + pids.saturating_mul(TASKS_OF_PROCESS)
+/// An error if a sandbox cannot be had there. What keeps commands from the guest's socket is that they are not root: nobody there can say
+/// who is at its other end.
+pub(crate) fn fits(spec: &SandboxSpec) -> Result<()> {
+    match spec.living.is_some() && spec.user.uid == 0 {
+        true => Err(Error::new(ErrorCode::NotSupported, "a sandbox that stays cannot have root inside in gVisor")
+            .hint("leave out --user, or use another runtime")),
+        false => Ok(()),
+    }
+}
+
+/// Says the description of a container as it is meant for gVisor.
+pub(crate) fn adapt(body: &mut ContainerCreateBody, limits: &LimitsInForce) {
+    if let Some(host) = &mut body.host_config {
+        host.pids_limit = Some((OWN_TASKS + limits.pids.saturating_mul(TASKS_OF_PROCESS)) as i64);
+    }
+    for variable in body.env.iter_mut().flatten() {
+        let Some(text) = variable.strip_prefix(PLAN).and_then(|rest| rest.strip_prefix('=')) else { continue };
+        let plan: Plan = serde_json::from_str(text).expect("the plan is ours");
+        let plan = serde_json::to_string(&Plan { own_kernel: true, ..plan }).expect("a plan is plain values");
+        *variable = format!("{PLAN}={plan}");
+    }
 }
 
 /// Adds what is to be done about a container that gVisor did not start.

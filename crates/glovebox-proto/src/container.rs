@@ -53,6 +53,9 @@ pub struct Plan {
     pub idle_ms: Option<u64>,
     /// A living sandbox ends at this time, milliseconds since 1970.
     pub expires_ms: Option<i64>,
+    /// Whether the container is in a kernel of its own, such as gVisor's, which does not tell a connection of the host from one of the sandbox's own.
+    #[serde(default)]
+    pub own_kernel: bool,
     /// How the host reaches the guest.
     pub door: Door,
 }

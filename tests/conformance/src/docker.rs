@@ -71,8 +71,9 @@ fn guests() -> Vec<i32> {
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let text = |pid: i32, name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let is_in_container = |groups: &str| GROUPS.iter().any(|folder| groups.contains(&format!("/{folder}/")));
-    pids.filter(|pid| text(*pid, "comm").starts_with("glovebox-guest") && is_in_container(&text(*pid, "cgroup")))
-        .collect()
+    // In gVisor there is no process of the guest on the host, but those of its kernel.
+    let is_guest = |name: &str| name.starts_with("glovebox-guest") || name == "exe" || name.starts_with("runsc");
+    pids.filter(|pid| is_guest(text(*pid, "comm").trim()) && is_in_container(&text(*pid, "cgroup"))).collect()
 }
 
 /// The ids of sandboxes that stand in a text.

@@ -44,6 +44,7 @@ impl DockerBackend {
         let is_gvisor = machine.runtimes.is_gvisor(spec.runtime.as_deref());
         let mut limits = describe::limits_in_force(spec, machine);
         if is_gvisor {
+            gvisor::fits(spec)?;
             gvisor::correct(&mut limits);
         }
         let meeting = Meeting::of(&self.settings.runtime_folder, id);
@@ -98,8 +99,8 @@ impl DockerBackend {
         if machine.is_podman {
             podman::adapt(&mut body);
         }
-        if let Some(host) = body.host_config.as_mut().filter(|_| machine.runtimes.is_gvisor(spec.runtime.as_deref())) {
-            host.pids_limit = Some(gvisor::tasks(limits.pids) as i64);
+        if machine.runtimes.is_gvisor(spec.runtime.as_deref()) {
+            gvisor::adapt(&mut body, limits);
         }
         let options = CreateContainerOptionsBuilder::new().name(&name).build();
         let asked = self.client.docker.create_container(Some(options), body);

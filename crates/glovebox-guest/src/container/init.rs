@@ -67,7 +67,7 @@ fn live() -> Result<u8, Refusal> {
             return Err(failed);
         }
     };
-    let ground = Ground { environment: environment.clone(), ..Ground::default() };
+    let ground = Ground { environment: environment.clone(), unknown_peers: plan.own_kernel, ..Ground::default() };
     let report = Report::Ready(Ready { environment, ..ready });
     Ok(step("serve the host", server.see_through(serve(&plan, door, (zygote, ground), &report)))?)
 }
@@ -97,6 +97,13 @@ fn open_door(plan: &Plan) -> io::Result<Door> {
 
 /// Makes the sandbox, and gives up what that took.
 fn set_up(plan: &Plan) -> Result<(Server, zygote::Zygote, Ready), Refusal> {
+    if plan.own_kernel && plan.living && plan.uid == 0 {
+        // Nothing would keep these commands from the guest's socket.
+        return Err(Refusal {
+            step: "tell commands from the host".to_owned(),
+            error: io::ErrorKind::Unsupported.into(),
+        });
+    }
     step("make the folders", folders::make(plan))?;
     // The image may have root in groups that commands are not in.
     step("leave groups", sys::give_up_groups())?;
