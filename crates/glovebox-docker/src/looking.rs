@@ -72,7 +72,9 @@ async fn ask(place: &str) -> Look {
         Ok(found) => {
             let text = |part: Option<String>| part.unwrap_or_else(|| "unknown".to_owned());
             let engine = if podman::is_it(&found) { "Podman" } else { "Docker" };
-            let unfit = client.docker.info().await.map(|info| gvisor::unfit(&info)).unwrap_or_default();
+            // Podman lists runtimes that may not be there, and does not say with which flags it calls them.
+            let info = if engine == "Docker" { client.docker.info().await.ok() } else { None };
+            let unfit = info.map(|info| gvisor::unfit(&info)).unwrap_or_default();
             judge(engine, text(found.version), text(found.api_version), unfit)
         }
         Err(error) => Look::Unusable(client.failed("ask for the version", error).message),

@@ -104,11 +104,6 @@ pub fn compile_no_setid() -> Vec<sock_filter> {
     program
 }
 
-/// Compiles a further filter for kernels whose `statx` refuses a flag that every `ls` uses: where there is none, programs use older calls.
-pub(crate) fn compile_no_statx() -> Vec<sock_filter> {
-    vec![load(OFFSET_NUMBER), jump(EQUAL, libc::SYS_statx as u32, 0, 1), ret(ERRNO | libc::ENOSYS as u32), ret(ALLOW)]
-}
-
 /// The first number of each range and its verdict.
 fn ranges() -> Vec<(u32, Verdict)> {
     let mut ranges: Vec<(u32, Verdict)> = Vec::new();
@@ -269,13 +264,6 @@ mod tests {
         assert_eq!(call(libc::SYS_chmod, [0, 0o1777, 0, 0, 0, 0]), ALLOW);
         assert_eq!(call(libc::SYS_openat2, [0; 6]), ENOSYS);
         assert_eq!(call(libc::SYS_read, [0o6000; 6]), ALLOW);
-    }
-
-    #[test]
-    fn programs_do_without_statx() {
-        let program = compile_no_statx();
-        assert_eq!(run(&program, ARCH, libc::SYS_statx as u32, [0; 6]), ENOSYS);
-        assert_eq!(run(&program, ARCH, libc::SYS_newfstatat as u32, [0; 6]), ALLOW);
     }
 
     #[test]

@@ -7,8 +7,7 @@ use std::{
 
 use glovebox_proto::container::{Door, FOLDER, LONGEST_REPORT, Plan, Ready, Report};
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, statx},
-    io::Errno,
+    fs::{FileType, Mode, OFlags},
     net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair},
     process::Resource,
     thread::CapabilitySet,
@@ -100,9 +99,6 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[libc::sock_filter]) -> Result<Re
     if plan.living || !plan.written.is_empty() {
         // What is written outlives the sandbox, and others than its commands may meet it.
         step("install the filter of modes", sys::install_filter(&seccomp::compile_no_setid()))?;
-    }
-    if statx(CWD, "/", AtFlags::NO_AUTOMOUNT, StatxFlags::BASIC_STATS).err() == Some(Errno::INVAL) {
-        step("install the filter of statx", sys::install_filter(&seccomp::compile_no_statx()))?;
     }
     step("install the filter", sys::install_filter(filter))?;
     let status = step("look at the zygote", sys::read_small("/proc/self/status"))?;
