@@ -235,6 +235,7 @@ impl Backend for DockerBackend {
             workspace_overlay: true,
             host_kernel: true,
             files_through_guest: true,
+            group_namespace: machine.group_namespaces,
             inode_limit: !machine.is_podman,
             ..Features::default()
         };

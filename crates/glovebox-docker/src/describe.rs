@@ -57,6 +57,8 @@ pub(crate) struct Machine {
     pub(crate) cpus: f64,
     /// Whether it is Podman.
     pub(crate) is_podman: bool,
+    /// Whether it gives containers a namespace of control groups.
+    pub(crate) group_namespaces: bool,
     pub(crate) runtimes: Runtimes,
 }
 

@@ -3,7 +3,12 @@
 //! What a container is stands in `describe`, once. Here is what has to be said in another way for Podman to make the same of it, and what it cannot
 //! do: its tmpfs has no limit on inodes, which the result says.
 
-use bollard::models::{ContainerCreateBody, HostConfig, ResourcesUlimits, SystemVersion};
+use std::time::Duration;
+
+use bollard::{
+    errors::Error as DockerError,
+    models::{ContainerCreateBody, HostConfig, ResourcesUlimits, SystemVersion},
+};
 use rustix::process::{Resource, getrlimit};
 
 /// Where Podman mounts a file system without a limit of its own, in a container whose root is read-only.
@@ -23,6 +28,25 @@ const MOST_PROCESSES: u64 = 16_384;
 pub(crate) fn is_it(version: &SystemVersion) -> bool {
     version.components.iter().flatten().any(|component| component.name.starts_with("Podman"))
 }
+
+/// Whether an answer says that a container is not there, or does not run any more: Podman's are failures of the server.
+pub(crate) fn says_gone(error: &DockerError) -> bool {
+    let DockerError::DockerResponseServerError { status_code: 500, message } = error else { return false };
+    ["no such container", "container state improper"].iter().any(|words| message.contains(words))
+}
+
+/// Whether an answer names a state of a container that Docker does not know: Podman has some for moments such as that between the end of
+/// the last process and the note of how it ended. It does not say when a moment is over.
+pub(crate) fn is_between_states(error: &DockerError) -> bool {
+    matches!(error, DockerError::JsonDataError { message, .. } if message.contains("unknown variant"))
+}
+
+/// How long is waited until a container is looked at again that is between two states, and how often at most.
+pub(crate) const BETWEEN: Duration = Duration::from_millis(50);
+pub(crate) const MOST_LOOKS: usize = 40;
+
+/// The states that both know.
+pub(crate) const STATES: [&str; 5] = ["created", "running", "paused", "exited", "removing"];
 
 /// Says the description of a container as Podman understands it.
 pub(crate) fn adapt(body: &mut ContainerCreateBody) {
@@ -67,6 +91,17 @@ mod tests {
         assert!(is_it(&of("Podman Engine")));
         assert!(!is_it(&of("Engine")));
         assert!(!is_it(&SystemVersion::default()));
+    }
+
+    #[test]
+    fn a_container_that_ended_is_told_from_an_engine_that_failed() {
+        let answer =
+            |message: &str| DockerError::DockerResponseServerError { status_code: 500, message: message.to_owned() };
+        assert!(says_gone(&answer("no container with name or ID \"x\" found: no such container")));
+        assert!(says_gone(&answer(
+            "can only kill running containers. x is in state stopped: container state improper"
+        )));
+        assert!(!says_gone(&answer("crun: cannot do that")));
     }
 
     #[test]

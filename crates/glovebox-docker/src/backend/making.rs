@@ -10,7 +10,9 @@ use std::{
     },
 };
 
-use bollard::{errors::Error as DockerError, query_parameters::CreateContainerOptionsBuilder};
+use bollard::{
+    errors::Error as DockerError, models::SystemInfoCgroupVersionEnum, query_parameters::CreateContainerOptionsBuilder,
+};
 use futures_util::StreamExt;
 use glovebox_core::{
     Created, Enforcement, Error, ErrorCode, Image, ImageReference, LimitsInForce, Result, SandboxId, SandboxSpec, User,
@@ -143,7 +145,9 @@ impl DockerBackend {
             let (info, version) = self.client.ask("describe itself", QUICK, asked).await?;
             let memory = info.mem_total.filter(|bytes| *bytes > 0).map_or(u64::MAX, |bytes| bytes as u64);
             let cpus = info.ncpu.filter(|n| *n > 0).map_or(f64::MAX, |n| n as f64);
-            Ok::<_, Error>(Machine { memory, cpus, is_podman: podman::is_it(&version), runtimes: Runtimes::of(&info) })
+            let is_podman = podman::is_it(&version);
+            let group_namespaces = !is_podman || info.cgroup_version == Some(SystemInfoCgroupVersionEnum::_2);
+            Ok::<_, Error>(Machine { memory, cpus, is_podman, group_namespaces, runtimes: Runtimes::of(&info) })
         };
         self.machine.get_or_try_init(look).await.cloned()
     }

@@ -35,6 +35,7 @@ fn plan() -> Plan {
         written: Vec::new(),
         idle_ms: None,
         expires_ms: None,
+        own_kernel: false,
         door: Door::Folder,
     }
 }

@@ -75,6 +75,11 @@ pub(crate) const OF_BACKENDS: &[About] = &[
         ],
     ),
     (
+        "the backend does not declare group_namespace",
+        |features| features.group_namespace,
+        &["the_cgroup_namespace_is_its_own_and_hides_the_paths_of_the_host"],
+    ),
+    (
         "the backend does not declare inode_limit",
         |features| features.inode_limit,
         &["a_workspace_that_does_not_fit_is_not_copied"],
@@ -88,7 +93,6 @@ pub(crate) const OF_BACKENDS: &[About] = &[
             "the_network_namespace_is_its_own",
             "the_ipc_namespace_is_its_own",
             "the_uts_namespace_is_its_own_and_the_host_name_stays_outside",
-            "the_cgroup_namespace_is_its_own_and_hides_the_paths_of_the_host",
             "the_device_folder_holds_only_harmless_devices",
             "commands_hold_no_capability_even_as_root_inside",
             "no_new_privileges_can_be_gained",
