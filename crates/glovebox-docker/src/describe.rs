@@ -16,7 +16,7 @@ use glovebox_core::{
 };
 use glovebox_proto::container::{CHANNEL, Door, GUEST, PLAN, Plan};
 
-use crate::{counted::OWN_PROCESSES, owner};
+use crate::{counted::OWN_PROCESSES, disk::written_in_place, owner};
 
 /// What guest and zygote need to change user, to signal commands, to give them their folders, and to let go of the rest.
 const CAPABILITIES: [&str; 5] = ["SETUID", "SETGID", "KILL", "CHOWN", "SETPCAP"];
@@ -55,6 +55,8 @@ const HOST_NAME: &str = "glovebox";
 pub(crate) struct Machine {
     pub(crate) memory: u64,
     pub(crate) cpus: f64,
+    /// Whether this process can look at what is in its volumes, and at whatever else programs write.
+    pub(crate) can_be_watched: bool,
 }
 
 /// Files of ours that every container has.
@@ -77,7 +79,11 @@ pub(crate) fn limits_in_force(spec: &SandboxSpec, machine: Machine) -> LimitsInF
         (LimitKind::Cpus, cpus < asked.cpus),
         (LimitKind::Disk, disk < asked.disk),
     ];
-    let files = if spec.living.is_some() { Enforcement::None } else { Enforcement::Filesystem };
+    let files = match needs_watch(spec) {
+        false => Enforcement::Filesystem,
+        true if machine.can_be_watched => Enforcement::Watched,
+        true => Enforcement::None,
+    };
     let held = [
         ("memory", Enforcement::Cgroup),
         ("cpus", Enforcement::Cgroup),
@@ -101,6 +107,11 @@ pub(crate) fn limits_in_force(spec: &SandboxSpec, machine: Machine) -> LimitsInF
         lowered: lowered.into_iter().filter(|(_, is_lower)| *is_lower).map(|(kind, _)| kind).collect(),
         enforcement: held.into_iter().map(|(name, by)| (name.to_owned(), by)).collect::<BTreeMap<_, _>>(),
     }
+}
+
+/// Whether a sandbox writes to something that no file system limits.
+fn needs_watch(spec: &SandboxSpec) -> bool {
+    spec.living.is_some() || written_in_place(spec).next().is_some()
 }
 
 /// Turns the paths of the host in a description into real ones, or says which cannot be used.
@@ -134,6 +145,7 @@ pub(crate) fn plan(spec: &SandboxSpec, limits: &LimitsInForce) -> Plan {
         uid: spec.user.uid,
         gid: spec.user.gid,
         open_files: limits.open_files,
+        largest_file: needs_watch(spec).then_some(limits.disk_bytes),
         living: spec.living.is_some(),
         network: spec.network == Network::Full,
         written: written.map(|mount| mount.target.as_str().to_owned()).collect(),
@@ -196,7 +208,7 @@ pub(crate) fn container(
         network_mode: Some(if spec.network == Network::Full { "default" } else { "none" }.to_owned()),
         cap_drop: Some(vec!["ALL".to_owned()]),
         cap_add: Some(CAPABILITIES.map(str::to_owned).to_vec()),
-        security_opt: Some(vec!["no-new-privileges:true".to_owned()]),
+        security_opt: Some(vec!["no-new-privileges:true".to_owned(), filter()]),
         masked_paths: Some(MASKED.map(str::to_owned).to_vec()),
         sysctls: (spec.network == Network::None)
             .then(|| SYSCTLS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()),
@@ -222,6 +234,11 @@ pub(crate) fn container(
         host_config: Some(host),
         ..ContainerCreateBody::default()
     }
+}
+
+/// The filter of system calls that the whole container has, in place of the engine's own.
+fn filter() -> String {
+    format!("seccomp={}", glovebox_guest::seccomp::container_profile())
 }
 
 fn bind(source: &Path, target: &str, read_only: bool) -> Mount {

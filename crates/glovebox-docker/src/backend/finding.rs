@@ -6,11 +6,12 @@ use std::sync::{
 };
 
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum as State};
+use glovebox_archive::taken::Size;
 use glovebox_core::{Created, Error, ErrorCode, Found, Isolation, Result, SandboxId, SandboxSpec, SandboxState};
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
-use super::{DockerBackend, Held, Met, gone};
+use super::{DockerBackend, Held, Met, gone, watching::Watching};
 use crate::{
     client::{QUICK, SLOW},
     counted::Groups,
@@ -112,6 +113,8 @@ impl DockerBackend {
             meeting: Meeting::of(&self.settings.runtime_folder, id),
             listener: Mutex::default(),
             met,
+            before: Size::default(),
+            watching: Watching::default(),
             users: AtomicUsize::new(0),
             unanswered: AtomicBool::default(),
         })))
