@@ -186,7 +186,7 @@ impl Met {
         }
         let root = Path::new("/proc").join(self.pid.to_string()).join("root");
         let mut store: Option<StoreUse> = None;
-        for folder in ["workspace", "home/user", "tmp"] {
+        for folder in ["workspace", "home/user", "tmp", "dev/shm"] {
             let Ok(found) = rustix::fs::statvfs(root.join(folder)) else { return unknown };
             let used = (found.f_blocks - found.f_bfree) * found.f_frsize;
             let (free, inodes) = (found.f_bavail * found.f_frsize, found.f_favail);

@@ -177,7 +177,9 @@ pub(crate) fn container(
         format!("rw,exec,nosuid,nodev,size={size},nr_inodes={inodes},mode={mode}")
     };
     let small = limits.disk_bytes.min(LARGEST_TMP);
-    let mut tmpfses = HashMap::from([("/tmp".to_owned(), tmpfs(small, "1777"))]);
+    // The engine's own limits bytes and no files.
+    let shared = tmpfs(small.min(limits.memory_bytes), "1777");
+    let mut tmpfses = HashMap::from([("/tmp".to_owned(), tmpfs(small, "1777")), ("/dev/shm".to_owned(), shared)]);
     let mut mounts = vec![bind(&own.guest, GUEST, true), bind(channel, CHANNEL, false)];
     mounts.extend(own.accounts.iter().map(|(source, target)| bind(source, target, true)));
     if spec.living.is_some() {
@@ -202,7 +204,6 @@ pub(crate) fn container(
         // Files that may be open are bounded by the zygote; the guest needs some for each run.
         ulimits: Some(vec![ulimit("core", 0)]),
         tmpfs: Some(tmpfses),
-        shm_size: Some(small.min(limits.memory_bytes) as i64),
         mounts: Some(mounts),
         readonly_rootfs: Some(true),
         network_mode: Some(if spec.network == Network::Full { "default" } else { "none" }.to_owned()),

@@ -3,7 +3,10 @@
 use glovebox_core::{Enforcement, Isolation, LimitsInForce, Outcome, RunResult, SandboxId};
 
 use super::canaries::Canaries;
-use crate::check::{Check, Status};
+use crate::{
+    backends::Kind,
+    check::{Check, Status},
+};
 
 /// What is to be thought of a guarantee.
 pub(super) enum Verdict {
@@ -63,14 +66,22 @@ pub(super) struct Seen {
     pub(super) limits: LimitsInForce,
     pub(super) isolation: Isolation,
     pub(super) sandbox: SandboxId,
-    /// The map of ids, as the host sees it.
+    pub(super) about: About,
+}
+
+/// What the host knows of a sandbox.
+#[derive(Clone)]
+pub(super) struct About {
+    /// The backend that made it.
+    pub(super) kind: Kind,
+    /// The map of ids inside to ids of the host.
     pub(super) ids: String,
-    /// How much can be written in one folder.
+    /// How much can be written in one folder beside the probe.
     pub(super) room: u64,
 }
 
 impl Seen {
-    pub(super) fn new(result: RunResult, sandbox: SandboxId, (ids, room): (String, u64)) -> Self {
+    pub(super) fn new(result: RunResult, sandbox: SandboxId, about: About) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Seen {
             out: text(result.stdout.to_bytes()),
@@ -80,8 +91,7 @@ impl Seen {
             limits: result.limits,
             isolation: result.isolation,
             sandbox,
-            ids,
-            room,
+            about,
         }
     }
 

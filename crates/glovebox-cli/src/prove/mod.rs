@@ -25,7 +25,7 @@ use glovebox_core::{
 use glovebox_engine::{Engine, Event, FileContent, InputFile, RunRequest, Sandbox, Stdin};
 
 pub(crate) use canaries::{Canaries, VARIABLE, new_token};
-use judge::{Seen, Verdict};
+use judge::{About, Seen, Verdict};
 use table::{GUARANTEES, Guarantee};
 
 use crate::{
@@ -123,10 +123,7 @@ fn layers(missing: &[&str], kind: Kind) -> Check {
 struct Inside {
     sandbox: Sandbox,
     probe: String,
-    /// The map of ids inside to ids of the host, as the host sees it.
-    ids: String,
-    /// How much can be written in one folder beside the probe.
-    room: u64,
+    about: About,
     /// What was tried already, by its words.
     seen: BTreeMap<Vec<String>, Seen>,
 }
@@ -146,7 +143,8 @@ impl Inside {
         // A process inside sees its map as its parent does, which for an ordinary user is not the host.
         let map = (tried.guest)(sandbox.id()).map(|guest| std::fs::read_to_string(format!("/proc/{guest}/uid_map")));
         let ids = map.and_then(|map| map.ok()).unwrap_or_default();
-        Ok(Inside { sandbox, probe, ids, room, seen: BTreeMap::new() })
+        let about = About { kind: tried.kind, ids, room };
+        Ok(Inside { sandbox, probe, about, seen: BTreeMap::new() })
     }
 
     async fn judge(&mut self, row: &Guarantee, canaries: &mut Canaries) -> Verdict {
@@ -169,7 +167,7 @@ impl Inside {
         request.spec.limits.grace = Duration::from_millis(50);
         request.spec.limits.output = resources::OUTPUT;
         request.stdin = Stdin::Bytes(Bytes::from(format!("{}\n", canaries.token)));
-        Ok(Seen::new(self.sandbox.run(request).await?, self.sandbox.id(), (self.ids.clone(), self.room)))
+        Ok(Seen::new(self.sandbox.run(request).await?, self.sandbox.id(), self.about.clone()))
     }
 
     /// Ends the sandbox while something runs in it that no signal but one ends, and looks for it on the host.

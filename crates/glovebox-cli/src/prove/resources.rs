@@ -41,7 +41,7 @@ fn at_most(had: u64, limit: u64, refused: bool, what: &str) -> Verdict {
 }
 
 pub(super) fn disk(seen: &Seen, _: &mut Canaries) -> Verdict {
-    refused_at_the_end(seen, "wrote", seen.room, "bytes")
+    refused_at_the_end(seen, "wrote", seen.about.room, "bytes")
 }
 
 pub(super) fn files(seen: &Seen, _: &mut Canaries) -> Verdict {

@@ -8,7 +8,6 @@ use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit, umask},
     thread::CapabilitySet,
 };
-use tokio::signal::unix::{SignalKind, signal};
 use zeroize::Zeroizing;
 
 use super::{door, door::Door, fail, folders, life, zygote};
@@ -124,14 +123,13 @@ fn take_descriptors() -> io::Result<()> {
     Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum })?)
 }
 
-/// Serves until the host lets the sandbox end, its time has come, or it is asked to stop. Says with which code it ends.
+/// Serves until the host lets the sandbox end, or its time has come. Says with which code it ends. No signal asks it to: whoever is
+/// root inside could send it as well.
 async fn serve(plan: &Plan, door: Door, (zygote, ground): (zygote::Zygote, Ground), report: &Report) -> io::Result<u8> {
     let guest = Guest::new(zygote.socket, zygote.pid, plan.living, ground)?;
-    let mut stopped = signal(SignalKind::terminate())?;
     tokio::select! {
         served = door.serve(guest.clone(), report) => served.map(|()| 0),
         code = life::over(&guest, plan) => Ok(code),
-        _ = stopped.recv() => Ok(0),
     }
 }
 
