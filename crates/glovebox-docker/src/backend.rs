@@ -28,6 +28,7 @@ use tokio::{
 };
 
 use crate::{
+    attaching,
     client::{Client, QUICK, SLOW},
     counted::Groups,
     describe::Machine,
@@ -211,6 +212,8 @@ impl Backend for DockerBackend {
             pause: true,
             workspace_overlay: true,
             files_through_guest: true,
+            mounts: attaching::may_attach() || attaching::is_user_of_commands(),
+            idmapped_mounts: attaching::may_attach(),
             ..Features::default()
         })
     }

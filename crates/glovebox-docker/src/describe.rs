@@ -11,12 +11,12 @@ use bollard::models::{
     MountVolumeOptions, ResourcesUlimits,
 };
 use glovebox_core::{
-    Access, Enforcement, Error, ErrorCode, HOME_DIR, LimitKind, LimitsInForce, MountKind, Network, Result, SandboxId,
-    SandboxSpec, WORKING_DIR, WORKSPACE_DIR, WorkspaceMode,
+    Access, Enforcement, Error, ErrorCode, HOME_DIR, LimitKind, LimitsInForce, Network, Result, SandboxId, SandboxSpec,
+    WORKING_DIR, WORKSPACE_DIR, WorkspaceMode,
 };
-use glovebox_proto::container::{CHANNEL, Door, GUEST, PLAN, Plan};
+use glovebox_proto::container::{CHANNEL, Door, GUEST, MountPlace, PLAN, Plan};
 
-use crate::{counted::OWN_PROCESSES, owner};
+use crate::{attaching, counted::OWN_PROCESSES, owner};
 
 /// What guest and zygote need to change user, to signal commands, to give them their folders, and to let go of the rest.
 const CAPABILITIES: [&str; 5] = ["SETUID", "SETGID", "KILL", "CHOWN", "SETPCAP"];
@@ -64,6 +64,8 @@ pub(crate) struct OwnFiles {
     pub(crate) guest: PathBuf,
     /// Who there is inside, as in every sandbox; each with its place there.
     pub(crate) accounts: Vec<(PathBuf, &'static str)>,
+    /// A folder and a file with nothing in them, for places of mounts.
+    pub(crate) empty: (PathBuf, PathBuf),
 }
 
 /// The limits that the machine can give.
@@ -114,12 +116,9 @@ pub(crate) fn with_real_paths(spec: &SandboxSpec) -> Result<SandboxSpec> {
         }
     }
     for mount in &mut spec.mounts {
-        if mount.kind != MountKind::Host {
-            let message = "volumes, caches and projects are not there yet with the backend docker";
-            return Err(Error::new(ErrorCode::NotSupported, message).hint("use --backend native for them"));
-        }
         mount.source = real(&mount.source)?;
     }
+    spec.mounts.iter().try_for_each(|mount| attaching::check(&spec, mount))?;
     Ok(spec)
 }
 
@@ -136,6 +135,7 @@ pub(crate) fn plan(spec: &SandboxSpec, limits: &LimitsInForce) -> Plan {
         open_files: limits.open_files,
         living: spec.living.is_some(),
         network: spec.network == Network::Full,
+        awaits_mounts: attaching::mounts(spec).is_some_and(|mounts| !mounts.is_empty()),
         written: written.map(|mount| mount.target.as_str().to_owned()).collect(),
         idle_ms: spec.living.as_ref().and_then(|living| living.lifetime.idle).map(|idle| idle.as_millis() as u64),
         expires_ms: spec
@@ -174,12 +174,7 @@ pub(crate) fn container(
         tmpfses.insert(WORKSPACE_DIR.to_owned(), tmpfs(limits.disk_bytes, "0755"));
         tmpfses.insert(HOME_DIR.to_owned(), tmpfs(limits.disk_bytes, "0755"));
     }
-    if let Some(workspace) = spec.workspace.as_ref().filter(|workspace| workspace.mode != WorkspaceMode::Overlay) {
-        mounts.push(bind(&workspace.source, WORKING_DIR, workspace.mode == WorkspaceMode::ReadOnly));
-    }
-    mounts.extend(
-        spec.mounts.iter().map(|mount| bind(&mount.source, mount.target.as_str(), mount.access == Access::ReadOnly)),
-    );
+    mounts.extend(of_this_machine(spec, own));
     let memory = limits.memory_group_bytes.unwrap_or(limits.memory_bytes) as i64;
     let host = HostConfig {
         memory: Some(memory),
@@ -222,6 +217,21 @@ pub(crate) fn container(
         host_config: Some(host),
         ..ContainerCreateBody::default()
     }
+}
+
+/// What the engine is to mount of this machine; where we attach, empty places for what has none otherwise, as the root is read-only.
+fn of_this_machine(spec: &SandboxSpec, own: &OwnFiles) -> Vec<Mount> {
+    if let Some(attached) = attaching::mounts(spec) {
+        let places = attached.iter().filter(|mount| mount.place == MountPlace::Made);
+        let (folder, file) = &own.empty;
+        let empty = |source: &str| if Path::new(source).is_dir() { folder } else { file };
+        return places.map(|mount| bind(empty(&mount.source), &mount.target, true)).collect();
+    }
+    let workspace = spec.workspace.iter().filter(|workspace| workspace.mode != WorkspaceMode::Overlay);
+    let workspace = workspace.map(|found| bind(&found.source, WORKING_DIR, found.mode == WorkspaceMode::ReadOnly));
+    let mounts = spec.mounts.iter();
+    let mounts = mounts.map(|mount| bind(&mount.source, mount.target.as_str(), mount.access == Access::ReadOnly));
+    workspace.chain(mounts).collect()
 }
 
 fn bind(source: &Path, target: &str, read_only: bool) -> Mount {
