@@ -3,6 +3,7 @@
 mod finding;
 mod making;
 mod sweeping;
+mod watching;
 
 use std::{
     collections::HashMap,
@@ -32,9 +33,11 @@ use crate::{
     client::{Client, QUICK, SLOW},
     counted::Groups,
     describe::Machine,
+    disk::Before,
     images::{FoundImage, Listener},
     meeting::Meeting,
 };
+use watching::Watching;
 
 /// Where a Docker backend finds what it needs.
 #[derive(Clone, Debug)]
@@ -80,6 +83,9 @@ struct Held {
     /// Where the guest is waited for, until it came.
     listener: Mutex<Option<UnixListener>>,
     met: OnceCell<Met>,
+    /// What was in the folders and volumes that it writes, before it began.
+    before: Before,
+    watching: Watching,
     /// How many in this process hold on to a living sandbox.
     users: AtomicUsize,
     /// Docker did not answer when the end was asked for.
@@ -204,7 +210,9 @@ impl Backend for DockerBackend {
 
     async fn probe(&self) -> Result<Features> {
         self.client.ask("say whether it is there", QUICK, self.client.docker.ping()).await?;
+        let disk_limit = self.machine().await?.can_be_watched;
         Ok(Features {
+            disk_limit,
             namespaces: true,
             cgroup_limits: true,
             separate_guest: true,
@@ -263,11 +271,20 @@ impl Backend for DockerBackend {
     async fn usage(&self, id: SandboxId) -> Result<UsageNow> {
         let held = self.hold(id).await?;
         let met = held.met.get().ok_or_else(|| gone(id))?;
-        let disk = (met.created.limits.store == "tmpfs").then(|| met.store().used_bytes);
+        let disk = match met.created.limits.store == "tmpfs" {
+            true => Some(met.store().used_bytes),
+            false => self.in_volumes(id, &held).await,
+        };
         Ok(met.groups.usage(disk))
     }
 
-    async fn watched_limit(&self, _id: SandboxId, _run: Option<RunId>) -> Outgrown {
+    async fn watched_limit(&self, id: SandboxId, _run: Option<RunId>) -> Outgrown {
+        if let Ok(held) = self.held(id)
+            && let Some(watch) = self.watch_over(id, &held).await
+            && let Ok(outgrown) = watch.follow().recv().await
+        {
+            return outgrown;
+        }
         std::future::pending().await
     }
 

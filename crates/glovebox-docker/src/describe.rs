@@ -16,7 +16,12 @@ use glovebox_core::{
 };
 use glovebox_proto::container::{CHANNEL, Door, GUEST, MountPlace, PLAN, Plan};
 
-use crate::{attaching, counted::OWN_PROCESSES, owner};
+use crate::{
+    attaching,
+    counted::OWN_PROCESSES,
+    disk::{written_in_place, written_volumes},
+    owner,
+};
 
 /// What guest and zygote need to change user, to signal commands, to give them their folders, and to let go of the rest.
 const CAPABILITIES: [&str; 5] = ["SETUID", "SETGID", "KILL", "CHOWN", "SETPCAP"];
@@ -55,6 +60,8 @@ const HOST_NAME: &str = "glovebox";
 pub(crate) struct Machine {
     pub(crate) memory: u64,
     pub(crate) cpus: f64,
+    /// Whether this process can look at what is in its volumes, and at whatever else programs write.
+    pub(crate) can_be_watched: bool,
 }
 
 /// Files of ours that every container has.
@@ -79,7 +86,13 @@ pub(crate) fn limits_in_force(spec: &SandboxSpec, machine: Machine) -> LimitsInF
         (LimitKind::Cpus, cpus < asked.cpus),
         (LimitKind::Disk, disk < asked.disk),
     ];
-    let files = if spec.living.is_some() { Enforcement::None } else { Enforcement::Filesystem };
+    let files = match needs_watch(spec) {
+        false => Enforcement::Filesystem,
+        true if machine.can_be_watched => Enforcement::Watched,
+        true => Enforcement::None,
+    };
+    let volumes = if machine.can_be_watched { Enforcement::Watched } else { Enforcement::None };
+    let volumes = written_volumes(spec).next().map(|_| ("volumes", volumes));
     let held = [
         ("memory", Enforcement::Cgroup),
         ("cpus", Enforcement::Cgroup),
@@ -101,8 +114,23 @@ pub(crate) fn limits_in_force(spec: &SandboxSpec, machine: Machine) -> LimitsInF
         memory_group_bytes: Some(memory + OWN_MEMORY),
         store: if spec.living.is_some() { "volume" } else { "tmpfs" }.into(),
         lowered: lowered.into_iter().filter(|(_, is_lower)| *is_lower).map(|(kind, _)| kind).collect(),
-        enforcement: held.into_iter().map(|(name, by)| (name.to_owned(), by)).collect::<BTreeMap<_, _>>(),
+        enforcement: held
+            .into_iter()
+            .chain(volumes)
+            .map(|(name, by)| (name.to_owned(), by))
+            .collect::<BTreeMap<_, _>>(),
     }
+}
+
+/// Whether a sandbox writes to something that no file system limits.
+fn needs_watch(spec: &SandboxSpec) -> bool {
+    spec.living.is_some() || written_in_place(spec).next().is_some()
+}
+
+/// No file of a sandbox that writes to something which no file system limits is larger: it could outgrow that before anybody looks.
+fn largest_file(spec: &SandboxSpec, disk: u64) -> Option<u64> {
+    let volumes = written_volumes(spec).map(|(_, bytes)| bytes).max();
+    (needs_watch(spec) || volumes.is_some()).then(|| disk.max(volumes.unwrap_or(0)))
 }
 
 /// Turns the paths of the host in a description into real ones, or says which cannot be used.
@@ -133,6 +161,7 @@ pub(crate) fn plan(spec: &SandboxSpec, limits: &LimitsInForce) -> Plan {
         uid: spec.user.uid,
         gid: spec.user.gid,
         open_files: limits.open_files,
+        largest_file: largest_file(spec, limits.disk_bytes),
         living: spec.living.is_some(),
         network: spec.network == Network::Full,
         awaits_mounts: attaching::mounts(spec).is_some_and(|mounts| !mounts.is_empty()),
@@ -191,7 +220,7 @@ pub(crate) fn container(
         network_mode: Some(if spec.network == Network::Full { "default" } else { "none" }.to_owned()),
         cap_drop: Some(vec!["ALL".to_owned()]),
         cap_add: Some(CAPABILITIES.map(str::to_owned).to_vec()),
-        security_opt: Some(vec!["no-new-privileges:true".to_owned()]),
+        security_opt: Some(vec!["no-new-privileges:true".to_owned(), filter()]),
         masked_paths: Some(MASKED.map(str::to_owned).to_vec()),
         sysctls: (spec.network == Network::None)
             .then(|| SYSCTLS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()),
@@ -232,6 +261,11 @@ fn of_this_machine(spec: &SandboxSpec, own: &OwnFiles) -> Vec<Mount> {
     let mounts = spec.mounts.iter();
     let mounts = mounts.map(|mount| bind(&mount.source, mount.target.as_str(), mount.access == Access::ReadOnly));
     workspace.chain(mounts).collect()
+}
+
+/// The filter of system calls that the whole container has, in place of the engine's own.
+fn filter() -> String {
+    format!("seccomp={}", glovebox_guest::seccomp::container_profile())
 }
 
 fn bind(source: &Path, target: &str, read_only: bool) -> Mount {

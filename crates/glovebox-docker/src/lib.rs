@@ -15,6 +15,7 @@ mod client;
 mod counted;
 mod credentials;
 mod describe;
+mod disk;
 mod images;
 mod layers;
 mod looking;

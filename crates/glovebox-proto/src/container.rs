@@ -47,6 +47,9 @@ pub struct Plan {
     pub gid: u32,
     /// Files that a process may have open.
     pub open_files: u64,
+    /// How large one file may become, where no file system limits it.
+    #[serde(default)]
+    pub largest_file: Option<u64>,
     /// Whether it is a living sandbox, which outlives its connections.
     pub living: bool,
     /// Whether it has a network, so that abstract sockets of others may be reachable.

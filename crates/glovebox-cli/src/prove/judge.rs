@@ -25,10 +25,10 @@ impl Verdict {
         if against.is_empty() { Verdict::holds() } else { Verdict::Broken(against.join(", ")) }
     }
 
-    /// Says of what is broken that the tier does not promise it. What holds all the same is said to.
-    pub(super) fn not_of_the_tier(self) -> Self {
+    /// Says of what is broken that it is not promised there. What holds all the same is said to.
+    pub(super) fn not_promised(self, where_not: &str) -> Self {
         match self {
-            Verdict::Broken(why) => Verdict::Unknown(format!("not promised without namespaces: {why}")),
+            Verdict::Broken(why) => Verdict::Unknown(format!("not promised {where_not}: {why}")),
             other => other,
         }
     }
@@ -65,10 +65,12 @@ pub(super) struct Seen {
     pub(super) sandbox: SandboxId,
     /// The map of ids, as the host sees it.
     pub(super) ids: String,
+    /// How much can be written in one folder.
+    pub(super) room: u64,
 }
 
 impl Seen {
-    pub(super) fn new(result: RunResult, sandbox: SandboxId, ids: String) -> Self {
+    pub(super) fn new(result: RunResult, sandbox: SandboxId, (ids, room): (String, u64)) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Seen {
             out: text(result.stdout.to_bytes()),
@@ -79,6 +81,7 @@ impl Seen {
             isolation: result.isolation,
             sandbox,
             ids,
+            room,
         }
     }
 

@@ -5,7 +5,7 @@ use std::{fs, path::Path, time::Duration};
 use glovebox_core::Tier;
 
 use super::{
-    Place, WORK,
+    Kind, Place, WORK,
     canaries::Canaries,
     judge::{Seen, Verdict, fact_is, facts, nothing_works, only, refused, sockets_refused},
     resources,
@@ -49,10 +49,18 @@ const OF_NAMESPACES: [&str; 10] = [
     "accounts of the host are not visible",
 ];
 
+/// Guarantees that the native backend gives and a Docker engine may not.
+const OF_NATIVE: [&str; 3] =
+    ["root inside is nobody outside", "setuid bits do not count", "paths of the host are not visible"];
+
 impl Guarantee {
-    /// Whether a tier promises it.
-    pub(super) fn is_of(&self, tier: Tier) -> bool {
-        tier == Tier::Namespaces || !OF_NAMESPACES.contains(&self.name)
+    /// Where it is not promised, if that is where it is tried.
+    pub(super) fn not_promised(&self, tier: Tier, kind: Kind) -> Option<&'static str> {
+        match (tier, kind) {
+            (Tier::Landlock, _) if OF_NAMESPACES.contains(&self.name) => Some("without namespaces"),
+            (_, Kind::Docker) if OF_NATIVE.contains(&self.name) => Some("by a Docker engine"),
+            _ => None,
+        }
     }
 }
 
@@ -398,7 +406,8 @@ mod tests {
             assert!(GROUPS.contains(&row.group) && row.name.contains(' ') && !row.name.ends_with('.'), "{}", row.name);
         }
         assert!(GROUPS.iter().all(|group| GUARANTEES.iter().any(|row| row.group == *group)));
-        assert!(OF_NAMESPACES.iter().all(|name| GUARANTEES.iter().any(|row| row.name == *name)));
+        let named = OF_NAMESPACES.iter().chain(&OF_NATIVE);
+        assert!(named.into_iter().all(|name| GUARANTEES.iter().any(|row| row.name == *name)));
     }
 
     fn seen(outcome: Outcome, out: &str) -> Seen {
@@ -425,6 +434,7 @@ mod tests {
             isolation: Isolation::default(),
             sandbox: SandboxId::new(),
             ids: "         0          0 4294967295\n".into(),
+            room: 0,
         }
     }
 

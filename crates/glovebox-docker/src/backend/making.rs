@@ -12,6 +12,7 @@ use std::{
 
 use bollard::{errors::Error as DockerError, query_parameters::CreateContainerOptionsBuilder};
 use futures_util::StreamExt;
+use glovebox_archive::taken::Size;
 use glovebox_core::{
     Created, Error, ErrorCode, Image, ImageReference, LimitsInForce, Result, SandboxId, SandboxSpec, User,
 };
@@ -21,12 +22,13 @@ use glovebox_proto::{
 };
 use tokio::{io::AsyncWriteExt, net::UnixStream, sync::OnceCell};
 
-use super::{ARRIVAL, DockerBackend, Held, Met, gone, host_io};
+use super::{ARRIVAL, DockerBackend, Held, Met, gone, host_io, watching::Watching};
 use crate::{
     attaching,
     client::{QUICK, SLOW, is_of_transport},
     counted::Groups,
     describe::{self, Machine, OwnFiles},
+    disk,
     images::FoundImage,
     layers,
     meeting::{self, Meeting},
@@ -39,9 +41,10 @@ impl DockerBackend {
         let spec = &describe::with_real_paths(spec)?;
         let image = self.image_of(spec).await?;
         let limits = describe::limits_in_force(spec, self.machine().await?);
+        let before = self.look_before(spec).await?;
         let meeting = Meeting::of(&self.settings.runtime_folder, id);
         let listener = meeting.open().map_err(host_io)?;
-        let made = self.make_container(id, spec, (&image, &limits), &meeting).await;
+        let made = self.make_container(id, spec, (&image, &limits, before.folders), &meeting).await;
         let container = match made {
             Ok(container) => container,
             Err(error) => {
@@ -58,6 +61,8 @@ impl DockerBackend {
             meeting,
             listener: Mutex::new(Some(listener)),
             met: OnceCell::new(),
+            before,
+            watching: Watching::default(),
             users: AtomicUsize::new(1),
             unanswered: AtomicBool::default(),
         };
@@ -74,13 +79,14 @@ impl DockerBackend {
         &self,
         id: SandboxId,
         spec: &SandboxSpec,
-        (image, limits): (&FoundImage, &LimitsInForce),
+        (image, limits, before): (&FoundImage, &LimitsInForce, Size),
         meeting: &Meeting,
     ) -> Result<String> {
         let own = self.own_files(spec.user).map_err(host_io)?;
         let name = owner::name(id, spec);
         if let Some(living) = &spec.living {
             self.note_volumes(&living.store, id)?;
+            disk::note_before(&living.store, before).map_err(host_io)?;
             // What is left of it since it ended by itself.
             self.client.remove(&name).await?;
         }
@@ -123,7 +129,9 @@ impl DockerBackend {
         let look = || async {
             let info = self.client.ask("describe itself", QUICK, self.client.docker.info()).await?;
             let memory = info.mem_total.filter(|bytes| *bytes > 0).map_or(u64::MAX, |bytes| bytes as u64);
-            Ok::<_, Error>(Machine { memory, cpus: info.ncpu.filter(|n| *n > 0).map_or(f64::MAX, |n| n as f64) })
+            let cpus = info.ncpu.filter(|n| *n > 0).map_or(f64::MAX, |n| n as f64);
+            let can_be_watched = can_be_watched(info.docker_root_dir.as_deref());
+            Ok::<_, Error>(Machine { memory, cpus, can_be_watched })
         };
         self.machine.get_or_try_init(look).await.copied()
     }
@@ -186,6 +194,12 @@ impl DockerBackend {
             }
         }
     }
+}
+
+/// Whether this process sees the engine's volumes and all in them: nothing that a program makes its own is closed to root.
+fn can_be_watched(root: Option<&str>) -> bool {
+    let volumes = root.map(|root| Path::new(root).join("volumes"));
+    rustix::process::geteuid().is_root() && volumes.is_some_and(|volumes| fs::read_dir(volumes).is_ok())
 }
 
 /// Writes a file, unless it is there.

@@ -29,6 +29,7 @@ fn plan() -> Plan {
     Plan {
         uid: 1000,
         gid: 1000,
+        largest_file: None,
         open_files: 512,
         living: false,
         network: false,
