@@ -14,20 +14,23 @@ use bollard::{
     errors::Error as DockerError, models::SystemInfoCgroupVersionEnum, query_parameters::CreateContainerOptionsBuilder,
 };
 use futures_util::StreamExt;
+use glovebox_archive::taken::Size;
 use glovebox_core::{
     Created, Enforcement, Error, ErrorCode, Image, ImageReference, LimitsInForce, Result, SandboxId, SandboxSpec, User,
 };
 use glovebox_proto::{
     VERSION,
-    container::{Ready, Report},
+    container::{Attaching, Ready, Report},
 };
-use tokio::{net::UnixStream, sync::OnceCell};
+use tokio::{io::AsyncWriteExt, net::UnixStream, sync::OnceCell};
 
-use super::{ARRIVAL, DockerBackend, Held, Met, gone, host_io};
+use super::{ARRIVAL, DockerBackend, Held, Met, gone, host_io, watching::Watching};
 use crate::{
+    attaching,
     client::{QUICK, SLOW, is_of_transport},
     counted::Groups,
     describe::{self, Machine, OwnFiles},
+    disk,
     gvisor::{self, Runtimes},
     images::FoundImage,
     layers,
@@ -49,9 +52,10 @@ impl DockerBackend {
             gvisor::fits(spec)?;
             gvisor::correct(&mut limits);
         }
+        let before = self.look_before(spec).await?;
         let meeting = Meeting::of(&self.settings.runtime_folder, id);
         let listener = meeting.open().map_err(host_io)?;
-        let made = self.make_container(id, spec, (&image, &limits), &meeting).await;
+        let made = self.make_container(id, spec, (&image, &limits, before.folders), &meeting).await;
         let container = match made {
             Ok(container) => container,
             Err(error) => {
@@ -68,6 +72,8 @@ impl DockerBackend {
             meeting,
             listener: Mutex::new(Some(listener)),
             met: OnceCell::new(),
+            before,
+            watching: Watching::default(),
             users: AtomicUsize::new(1),
             unanswered: AtomicBool::default(),
             trouble: Mutex::default(),
@@ -86,13 +92,14 @@ impl DockerBackend {
         &self,
         id: SandboxId,
         spec: &SandboxSpec,
-        (image, limits): (&FoundImage, &LimitsInForce),
+        (image, limits, before): (&FoundImage, &LimitsInForce, Size),
         meeting: &Meeting,
     ) -> Result<String> {
         let own = self.own_files(spec.user).map_err(host_io)?;
         let name = owner::name(id, spec);
         if let Some(living) = &spec.living {
             self.note_volumes(&living.store, id)?;
+            disk::note_before(&living.store, before).map_err(host_io)?;
             // What is left of it since it ended by itself.
             self.client.remove(&name).await?;
         }
@@ -147,7 +154,9 @@ impl DockerBackend {
             let cpus = info.ncpu.filter(|n| *n > 0).map_or(f64::MAX, |n| n as f64);
             let is_podman = podman::is_it(&version);
             let group_namespaces = !is_podman || info.cgroup_version == Some(SystemInfoCgroupVersionEnum::_2);
-            Ok::<_, Error>(Machine { memory, cpus, is_podman, group_namespaces, runtimes: Runtimes::of(&info) })
+            let can_be_watched = can_be_watched(info.docker_root_dir.as_deref());
+            let runtimes = Runtimes::of(&info);
+            Ok::<_, Error>(Machine { memory, cpus, can_be_watched, is_podman, group_namespaces, runtimes })
         };
         self.machine.get_or_try_init(look).await.cloned()
     }
@@ -162,7 +171,17 @@ impl DockerBackend {
             let file = folder.join(format!("{name}-{}-{}", user.uid, user.gid));
             accounts.push((written_once(&file, text.as_bytes(), 0o444)?, target));
         }
-        Ok(OwnFiles { guest, accounts })
+        let empty = (folder.join("empty-folder"), written_once(&folder.join("empty-file"), b"", 0o444)?);
+        fs::create_dir_all(&empty.0)?;
+        Ok(OwnFiles { guest, accounts, empty })
+    }
+
+    /// Attaches folders of this machine in the container of a guest that waits for them.
+    async fn attach(&self, held: &Held, stream: &UnixStream, mount_namespace: String) -> Result<()> {
+        let User { uid, gid } = held.spec.user;
+        let mounts = attaching::mounts(&held.spec).unwrap_or_default();
+        let orders = Attaching { guest: peer(stream)?, mount_namespace, uid, gid, mounts };
+        attaching::attach(&self.own_files(held.spec.user).map_err(host_io)?.guest, &orders).await
     }
 
     /// Waits until the guest has come and said that it is ready.
@@ -172,12 +191,17 @@ impl DockerBackend {
         let listener = listener.ok_or_else(|| held.trouble())?;
         let mut ended = std::pin::pin!(self.client.docker.wait_container(&held.container, None));
         let arrival = async {
-            let (mut stream, _) = listener.accept().await?;
-            let report = meeting::report(&mut stream).await?;
-            Ok::<_, io::Error>((stream, report))
+            let (mut stream, _) = listener.accept().await.map_err(host_io)?;
+            let mut report = meeting::report(&mut stream).await.map_err(host_io)?;
+            if let Report::Waiting { mount_namespace } = report {
+                self.attach(held, &stream, mount_namespace).await?;
+                stream.write_u8(1).await.map_err(host_io)?;
+                report = meeting::report(&mut stream).await.map_err(host_io)?;
+            }
+            Ok::<_, Error>((stream, report))
         };
         let arrived = tokio::select! {
-            arrived = arrival => arrived.map_err(host_io)?,
+            arrived = arrival => arrived?,
             end = ended.next() => return Err(match end {
                 Some(Err(error)) if is_of_transport(&error) => self.client.failed("wait for the guest", error),
                 end => ended_early(end, &held.spec),
@@ -189,12 +213,19 @@ impl DockerBackend {
         };
         match arrived {
             (stream, Report::Ready(ready)) => met(held, stream, &ready),
+            (_, Report::Waiting { .. }) => Err(host_io(io::ErrorKind::InvalidData.into())),
             (_, Report::Failed { step, errno }) => {
                 let message = format!("the sandbox could not be set up: {step}");
                 Err(Error::new(ErrorCode::SandboxSetup, message).because(io::Error::from_raw_os_error(errno)))
             }
         }
     }
+}
+
+/// Whether this process sees the engine's volumes and all in them: nothing that a program makes its own is closed to root.
+fn can_be_watched(root: Option<&str>) -> bool {
+    let volumes = root.map(|root| Path::new(root).join("volumes"));
+    rustix::process::geteuid().is_root() && volumes.is_some_and(|volumes| fs::read_dir(volumes).is_ok())
 }
 
 /// Writes a file, unless it is there.
@@ -215,11 +246,7 @@ fn met(held: &Held, stream: UnixStream, ready: &Ready) -> Result<Met> {
         let message = format!("the guest speaks version {} of the protocol, and this program {VERSION}", ready.version);
         return Err(Error::new(ErrorCode::ChannelViolation, message));
     }
-    let pid = stream
-        .peer_cred()
-        .ok()
-        .and_then(|peer| peer.pid())
-        .ok_or_else(|| Error::new(ErrorCode::SandboxSetup, "the kernel does not say which process the guest is"))?;
+    let pid = peer(&stream)?;
     let groups = Groups::of(pid);
     let isolation = layers::look(&held.spec, ready, (pid, &groups));
     if let Some(layer) = held.spec.required_layers.iter().find(|layer| !isolation.has(**layer)) {
@@ -242,6 +269,12 @@ fn met(held: &Held, stream: UnixStream, ready: &Ready) -> Result<Met> {
     };
     let channel = Mutex::new(held.spec.living.is_none().then_some(stream));
     Ok(Met { channel, pid, groups, created })
+}
+
+/// The guest, as the kernel knows it.
+fn peer(stream: &UnixStream) -> Result<i32> {
+    let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
+    pid.ok_or_else(|| Error::new(ErrorCode::SandboxSetup, "the kernel does not say which process the guest is"))
 }
 
 fn vanished(reference: &ImageReference) -> Error {

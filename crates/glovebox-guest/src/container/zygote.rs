@@ -121,7 +121,11 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[libc::sock_filter]) -> Result<Re
 /// Limits of each process. The hard ones cannot be raised again inside.
 fn set_limits(plan: &Plan) -> io::Result<()> {
     bound_to(Resource::Nofile, plan.open_files)?;
-    bound_to(Resource::Core, 0)
+    bound_to(Resource::Core, 0)?;
+    if let Some(most) = plan.largest_file {
+        bound_to(Resource::Fsize, most)?;
+    }
+    Ok(())
 }
 
 /// Whether nothing can be read of what tells of the host, nor written to what changes it.
