@@ -61,7 +61,16 @@ pub(crate) fn unfit(info: &SystemInfo) -> Vec<(String, Vec<&'static str>)> {
 
 /// What a backend has whose sandboxes are in gVisor.
 pub(crate) fn features(of_engine: Features) -> Features {
-    Features { cgroup_limits: false, group_namespace: false, host_kernel: false, inode_limit: false, ..of_engine }
+    Features {
+        cgroup_limits: false,
+        disk_limit: false,
+        mounts: false,
+        idmapped_mounts: false,
+        group_namespace: false,
+        host_kernel: false,
+        inode_limit: false,
+        ..of_engine
+    }
 }
 
 /// Says what of the limits does not hold there.

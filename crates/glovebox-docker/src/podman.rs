@@ -3,7 +3,7 @@
 //! What a container is stands in `describe`, once. Here is what has to be said in another way for Podman to make the same of it, and what it cannot
 //! do: its tmpfs has no limit on inodes, which the result says.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use bollard::{
     errors::Error as DockerError,
@@ -48,10 +48,19 @@ pub(crate) const MOST_LOOKS: usize = 40;
 /// The states that both know.
 pub(crate) const STATES: [&str; 5] = ["created", "running", "paused", "exited", "removing"];
 
-/// Says the description of a container as Podman understands it.
-pub(crate) fn adapt(body: &mut ContainerCreateBody) {
+/// The filter of a description, which Podman does not take itself but only the path of a file with it.
+pub(crate) fn filter(body: &ContainerCreateBody) -> Option<&str> {
+    let options = body.host_config.as_ref()?.security_opt.as_ref()?;
+    options.iter().find_map(|option| option.strip_prefix("seccomp="))
+}
+
+/// Says the description of a container as Podman understands it, with the file that holds its filter.
+pub(crate) fn adapt(body: &mut ContainerCreateBody, filter: &Path) {
     let Some(host) = &mut body.host_config else { return };
     cover_its_own(host);
+    for option in host.security_opt.iter_mut().flatten().filter(|option| option.starts_with("seccomp=")) {
+        *option = format!("seccomp={}", filter.display());
+    }
     let masked = host.masked_paths.take().unwrap_or_default();
     host.security_opt.get_or_insert_default().push(format!("mask={}", masked.join(":")));
     // It raises both as far as the kernel goes unless it is told others, and where it lacks the right to, nothing starts.
@@ -110,15 +119,17 @@ mod tests {
         let host = HostConfig {
             tmpfs: Some(tmpfs),
             masked_paths: Some(vec!["/sys".to_owned(), "/proc/kcore".to_owned()]),
+            security_opt: Some(vec!["seccomp={}".to_owned()]),
             ..HostConfig::default()
         };
         let mut body = ContainerCreateBody { host_config: Some(host), ..ContainerCreateBody::default() };
-        adapt(&mut body);
+        assert_eq!(filter(&body), Some("{}"));
+        adapt(&mut body, Path::new("/filter.json"));
         let host = body.host_config.unwrap();
         let tmpfs = host.tmpfs.unwrap();
         assert_eq!(tmpfs["/tmp"], "rw,size=8,mode=1777");
         assert!(tmpfs["/run"].starts_with("ro,") && tmpfs["/var/tmp"].starts_with("ro,"));
-        assert_eq!(host.security_opt.unwrap(), ["mask=/sys:/proc/kcore"]);
+        assert_eq!(host.security_opt.unwrap(), ["seccomp=/filter.json", "mask=/sys:/proc/kcore"]);
         let named: Vec<String> = host.ulimits.unwrap().into_iter().filter_map(|ulimit| ulimit.name).collect();
         assert_eq!(named, ["nofile", "nproc"]);
     }

@@ -106,7 +106,11 @@ impl DockerBackend {
         let mut body = describe::container(id, spec, &image.id, limits, (&own, &meeting.folder()));
         let machine = self.machine().await?;
         if machine.is_podman {
-            podman::adapt(&mut body);
+            let filter =
+                self.settings.data_folder.join("guest").join(format!("{}.filter", glovebox_embedded_guest::HASH));
+            let text = podman::filter(&body).unwrap_or_default();
+            written_once(&filter, text.as_bytes(), 0o444).map_err(host_io)?;
+            podman::adapt(&mut body, &filter);
         }
         if machine.runtimes.is_gvisor(spec.runtime.as_deref()) {
             gvisor::adapt(&mut body, limits);
