@@ -18,7 +18,6 @@ use std::{
 
 use async_trait::async_trait;
 use bollard::query_parameters::KillContainerOptionsBuilder;
-use glovebox_archive::taken::Size;
 use glovebox_core::{
     Backend, Created, Error, ErrorCode, Evidence, Features, Found, GuestStream, Image, ImageReference, Isolation,
     LimitsInForce, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState, StoreUse, UsageNow,
@@ -30,9 +29,11 @@ use tokio::{
 };
 
 use crate::{
+    attaching,
     client::{Client, QUICK, SLOW},
     counted::Groups,
     describe::Machine,
+    disk::Before,
     images::{FoundImage, Listener},
     meeting::Meeting,
 };
@@ -82,8 +83,8 @@ struct Held {
     /// Where the guest is waited for, until it came.
     listener: Mutex<Option<UnixListener>>,
     met: OnceCell<Met>,
-    /// What was in the folders that it writes in place, before it began.
-    before: Size,
+    /// What was in the folders and volumes that it writes, before it began.
+    before: Before,
     watching: Watching,
     /// How many in this process hold on to a living sandbox.
     users: AtomicUsize,
@@ -219,6 +220,8 @@ impl Backend for DockerBackend {
             pause: true,
             workspace_overlay: true,
             files_through_guest: true,
+            mounts: attaching::may_attach() || attaching::is_user_of_commands(),
+            idmapped_mounts: attaching::may_attach(),
             ..Features::default()
         })
     }

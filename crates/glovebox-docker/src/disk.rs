@@ -1,5 +1,5 @@
-//! The watch over what a sandbox writes where no file system limits it: the volumes of a living one, and folders of the host that it
-//! writes in place.
+//! The watch over what a sandbox writes where no file system limits it: the volumes of a living one, folders of the host that it
+//! writes in place, and volumes that outlive sandboxes, each of which has a size of its own.
 //!
 //! Theory of operation. It is done from outside, by the process that follows a run: one thread for each sandbox adds up what is in these
 //! places, again and again, with what was deleted in them and is still open, and tells all who wait when it has become too much. Who
@@ -16,7 +16,7 @@ use std::{
 };
 
 use glovebox_archive::taken::{self, Place, Size};
-use glovebox_core::{Access, LimitsInForce, Outgrown, SandboxSpec, WorkspaceMode};
+use glovebox_core::{Access, LimitsInForce, Mount, MountKind, Outgrown, SandboxSpec, WorkspaceMode};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
@@ -35,15 +35,43 @@ const NOTE: &str = "docker-disk.json";
 /// The folders and files of the host that programs inside write in place.
 pub(crate) fn written_in_place(spec: &SandboxSpec) -> impl Iterator<Item = &Path> {
     let workspace = spec.workspace.iter().filter(|workspace| workspace.mode == WorkspaceMode::ReadWrite);
-    let mounts = spec.mounts.iter().filter(|mount| mount.access == Access::ReadWrite);
+    let mounts = spec.mounts.iter().filter(|mount| mount.access == Access::ReadWrite && mount.kind == MountKind::Host);
     workspace.map(|workspace| workspace.source.as_path()).chain(mounts.map(|mount| mount.source.as_path()))
 }
 
-/// What is in the folders that are written in place before anything runs. Too much to look at is an error of a one-shot sandbox; a
-/// living one must be kept whatever is in them, and its next look finds that it is too much.
-pub(crate) fn before(spec: &SandboxSpec) -> io::Result<Size> {
+/// The volumes that outlive sandboxes and that programs inside can write, with how much each may hold.
+pub(crate) fn written_volumes(spec: &SandboxSpec) -> impl Iterator<Item = (&Mount, u64)> {
+    let written = spec.mounts.iter().filter(|mount| mount.access == Access::ReadWrite);
+    written.filter_map(|mount| match mount.kind {
+        MountKind::Volume { bytes } => Some((mount, bytes)),
+        MountKind::Host => None,
+    })
+}
+
+/// What is there before anything runs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Before {
+    /// In the folders that are written in place.
+    pub(crate) folders: Size,
+    /// In each volume that outlives the sandbox.
+    volumes: Vec<Size>,
+}
+
+/// What is there before anything runs. Too much to look at is an error of a one-shot sandbox; a living one must be kept whatever
+/// there is, and its next look finds that it is too much.
+pub(crate) fn before(spec: &SandboxSpec) -> io::Result<Before> {
     let folders = written_in_place(spec).map(open).collect::<io::Result<Vec<_>>>()?;
-    match taken::total(&folders) {
+    Ok(Before { folders: size(&folders, spec)?, ..before_in_volumes(spec)? })
+}
+
+/// The same of volumes alone: what was in the folders of a living sandbox is noted since its start.
+pub(crate) fn before_in_volumes(spec: &SandboxSpec) -> io::Result<Before> {
+    let volumes = written_volumes(spec).map(|(mount, _)| size(&[open(&mount.source)?], spec));
+    Ok(Before { volumes: volumes.collect::<io::Result<_>>()?, folders: Size::default() })
+}
+
+fn size(places: &[OwnedFd], spec: &SandboxSpec) -> io::Result<Size> {
+    match taken::total(places) {
         Some(size) => Ok(size),
         None if spec.living.is_some() => Ok(Size::default()),
         None => Err(rustix::io::Errno::FBIG.into()),
@@ -96,7 +124,45 @@ pub(crate) struct Watch {
     /// Where a living sandbox keeps what is noted of it.
     store: Option<PathBuf>,
     noted: Mutex<Noted>,
+    /// Volumes that others may write too.
+    shared: Vec<Shared>,
     teller: Mutex<Option<broadcast::Sender<Outgrown>>>,
+}
+
+/// A volume that outlives the sandbox.
+#[derive(Debug)]
+struct Shared {
+    /// Its path inside.
+    target: String,
+    place: [OwnedFd; 1],
+    /// How much it may hold.
+    bytes: u64,
+    noted: Mutex<Noted>,
+}
+
+impl Shared {
+    /// Every volume that a spec can write, which held so much before.
+    fn all(spec: &SandboxSpec, before: &[Size]) -> io::Result<Vec<Self>> {
+        let before = before.iter().copied().chain(std::iter::repeat(Size::default()));
+        let made = written_volumes(spec).zip(before).map(|((mount, bytes), before)| {
+            let noted = Mutex::new(Noted { last: (before.bytes, before.entries), ..Noted::default() });
+            let (target, place) = (mount.target.as_str().to_owned(), [open(&mount.source)?]);
+            Ok(Shared { target, place, bytes, noted })
+        });
+        made.collect()
+    }
+
+    fn judge(&self, now: Size) -> Option<Outgrown> {
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let (next, outgrown) = judged(&noted, now, Size { bytes: self.bytes, entries: taken::MOST_ENTRIES });
+        *noted = next;
+        outgrown.map(|_| Outgrown::Volume { target: self.target.clone(), bytes: self.bytes })
+    }
+}
+
+/// The devices that places lie on.
+fn devices<'a>(places: impl Iterator<Item = &'a OwnedFd>) -> Vec<u64> {
+    places.filter_map(|place| Some(rustix::fs::fstat(place.as_fd()).ok()?.st_dev)).collect()
 }
 
 impl Watch {
@@ -105,11 +171,12 @@ impl Watch {
         volumes: &[PathBuf],
         spec: &SandboxSpec,
         limits: &LimitsInForce,
-        (groups, before): (Groups, Size),
+        (groups, before): (Groups, &Before),
     ) -> io::Result<Self> {
         let store = spec.living.as_ref().map(|living| living.store.clone());
-        let fresh = Noted { before: (before.bytes, before.entries), ..Noted::default() };
+        let fresh = Noted { before: (before.folders.bytes, before.folders.entries), ..Noted::default() };
         Ok(Watch {
+            shared: Shared::all(spec, &before.volumes)?,
             volumes: volumes.iter().map(|path| open(path)).collect::<io::Result<_>>()?,
             folders: written_in_place(spec).map(open).collect::<io::Result<_>>()?,
             most: Size { bytes: limits.disk_bytes, entries: limits.inodes },
@@ -155,17 +222,26 @@ impl Watch {
         }
     }
 
-    /// What is in all places now.
-    fn look(&self, turn: usize) -> Size {
-        let places = || self.volumes.iter().chain(&self.folders);
-        let devices = places().filter_map(|place| Some(rustix::fs::fstat(place.as_fd()).ok()?.st_dev)).collect();
-        let deleted = taken::find(&self.groups.processes(), &[Place { target: None, devices }], turn);
-        let named = [&self.volumes, &self.folders].map(|places| taken::total(places).unwrap_or(Size::TOO_MUCH));
-        named.into_iter().chain(deleted).fold(Size::default(), Size::and)
+    /// What is in the sandbox's own places now, and in each volume of several.
+    fn look(&self, turn: usize) -> (Size, Vec<Size>) {
+        let own = Place { target: None, devices: devices(self.volumes.iter().chain(&self.folders)) };
+        let shared = self.shared.iter();
+        let shared = shared.map(|one| Place { target: Some(&one.target), devices: devices(one.place.iter()) });
+        let places: Vec<Place<'_>> = [own].into_iter().chain(shared).collect();
+        let mut deleted = taken::find(&self.groups.processes(), &places, turn).into_iter();
+        let of_own = deleted.next().unwrap_or_default();
+        let total = |places: &[OwnedFd]| taken::total(places).unwrap_or(Size::TOO_MUCH);
+        let own = total(&self.volumes).and(total(&self.folders)).and(of_own);
+        (own, self.shared.iter().zip(deleted).map(|(one, deleted)| total(&one.place).and(deleted)).collect())
     }
 
     /// What there is too much of, if somebody made it more since the last look.
-    fn judge(&self, now: Size) -> Option<Outgrown> {
+    fn judge(&self, (own, shared): (Size, Vec<Size>)) -> Option<Outgrown> {
+        let full = self.shared.iter().zip(shared).filter_map(|(one, now)| one.judge(now)).reduce(|first, _| first);
+        self.judge_own(own).or(full)
+    }
+
+    fn judge_own(&self, now: Size) -> Option<Outgrown> {
         let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         let (next, outgrown) = judged(&noted, now, self.most);
         if let Some(store) = self.store.as_deref().filter(|_| next != *noted) {

@@ -8,6 +8,7 @@ pub(crate) mod images;
 mod leftovers;
 mod podman;
 mod registry;
+mod storage;
 
 use std::time::Instant;
 

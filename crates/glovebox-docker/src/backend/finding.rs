@@ -6,7 +6,6 @@ use std::sync::{
 };
 
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum as State};
-use glovebox_archive::taken::Size;
 use glovebox_core::{Created, Error, ErrorCode, Found, Isolation, Result, SandboxId, SandboxSpec, SandboxState};
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
@@ -113,7 +112,7 @@ impl DockerBackend {
             meeting: Meeting::of(&self.settings.runtime_folder, id),
             listener: Mutex::default(),
             met,
-            before: Size::default(),
+            before: self.look_at_volumes(spec).await,
             watching: Watching::default(),
             users: AtomicUsize::new(0),
             unanswered: AtomicBool::default(),

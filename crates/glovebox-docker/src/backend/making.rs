@@ -18,12 +18,13 @@ use glovebox_core::{
 };
 use glovebox_proto::{
     VERSION,
-    container::{Ready, Report},
+    container::{Attaching, Ready, Report},
 };
-use tokio::{net::UnixStream, sync::OnceCell};
+use tokio::{io::AsyncWriteExt, net::UnixStream, sync::OnceCell};
 
 use super::{ARRIVAL, DockerBackend, Held, Met, gone, host_io, watching::Watching};
 use crate::{
+    attaching,
     client::{QUICK, SLOW, is_of_transport},
     counted::Groups,
     describe::{self, Machine, OwnFiles},
@@ -43,7 +44,7 @@ impl DockerBackend {
         let before = self.look_before(spec).await?;
         let meeting = Meeting::of(&self.settings.runtime_folder, id);
         let listener = meeting.open().map_err(host_io)?;
-        let made = self.make_container(id, spec, (&image, &limits, before), &meeting).await;
+        let made = self.make_container(id, spec, (&image, &limits, before.folders), &meeting).await;
         let container = match made {
             Ok(container) => container,
             Err(error) => {
@@ -145,7 +146,17 @@ impl DockerBackend {
             let file = folder.join(format!("{name}-{}-{}", user.uid, user.gid));
             accounts.push((written_once(&file, text.as_bytes(), 0o444)?, target));
         }
-        Ok(OwnFiles { guest, accounts })
+        let empty = (folder.join("empty-folder"), written_once(&folder.join("empty-file"), b"", 0o444)?);
+        fs::create_dir_all(&empty.0)?;
+        Ok(OwnFiles { guest, accounts, empty })
+    }
+
+    /// Attaches folders of this machine in the container of a guest that waits for them.
+    async fn attach(&self, held: &Held, stream: &UnixStream, mount_namespace: String) -> Result<()> {
+        let User { uid, gid } = held.spec.user;
+        let mounts = attaching::mounts(&held.spec).unwrap_or_default();
+        let orders = Attaching { guest: peer(stream)?, mount_namespace, uid, gid, mounts };
+        attaching::attach(&self.own_files(held.spec.user).map_err(host_io)?.guest, &orders).await
     }
 
     /// Waits until the guest has come and said that it is ready.
@@ -154,12 +165,17 @@ impl DockerBackend {
         let listener = listener.ok_or_else(|| Error::new(ErrorCode::SandboxLost, "the sandbox is gone"))?;
         let mut ended = std::pin::pin!(self.client.docker.wait_container(&held.container, None));
         let arrival = async {
-            let (mut stream, _) = listener.accept().await?;
-            let report = meeting::report(&mut stream).await?;
-            Ok::<_, io::Error>((stream, report))
+            let (mut stream, _) = listener.accept().await.map_err(host_io)?;
+            let mut report = meeting::report(&mut stream).await.map_err(host_io)?;
+            if let Report::Waiting { mount_namespace } = report {
+                self.attach(held, &stream, mount_namespace).await?;
+                stream.write_u8(1).await.map_err(host_io)?;
+                report = meeting::report(&mut stream).await.map_err(host_io)?;
+            }
+            Ok::<_, Error>((stream, report))
         };
         let arrived = tokio::select! {
-            arrived = arrival => arrived.map_err(host_io)?,
+            arrived = arrival => arrived?,
             end = ended.next() => return Err(match end {
                 Some(Err(error)) if is_of_transport(&error) => self.client.failed("wait for the guest", error),
                 end => ended_early(end, &held.spec),
@@ -171,6 +187,7 @@ impl DockerBackend {
         };
         match arrived {
             (stream, Report::Ready(ready)) => met(held, stream, &ready),
+            (_, Report::Waiting { .. }) => Err(host_io(io::ErrorKind::InvalidData.into())),
             (_, Report::Failed { step, errno }) => {
                 let message = format!("the sandbox could not be set up: {step}");
                 Err(Error::new(ErrorCode::SandboxSetup, message).because(io::Error::from_raw_os_error(errno)))
@@ -203,11 +220,7 @@ fn met(held: &Held, stream: UnixStream, ready: &Ready) -> Result<Met> {
         let message = format!("the guest speaks version {} of the protocol, and this program {VERSION}", ready.version);
         return Err(Error::new(ErrorCode::ChannelViolation, message));
     }
-    let pid = stream
-        .peer_cred()
-        .ok()
-        .and_then(|peer| peer.pid())
-        .ok_or_else(|| Error::new(ErrorCode::SandboxSetup, "the kernel does not say which process the guest is"))?;
+    let pid = peer(&stream)?;
     let groups = Groups::of(pid);
     let isolation = layers::look(&held.spec, ready, &groups);
     if let Some(layer) = held.spec.required_layers.iter().find(|layer| !isolation.has(**layer)) {
@@ -222,6 +235,12 @@ fn met(held: &Held, stream: UnixStream, ready: &Ready) -> Result<Met> {
     };
     let channel = Mutex::new(held.spec.living.is_none().then_some(stream));
     Ok(Met { channel, pid, groups, created })
+}
+
+/// The guest, as the kernel knows it.
+fn peer(stream: &UnixStream) -> Result<i32> {
+    let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
+    pid.ok_or_else(|| Error::new(ErrorCode::SandboxSetup, "the kernel does not say which process the guest is"))
 }
 
 fn vanished(reference: &ImageReference) -> Error {

@@ -6,7 +6,11 @@ use glovebox_core::{Enforcement, SandboxId, SandboxSpec};
 use tokio::sync::OnceCell;
 
 use super::{DockerBackend, Held, host_io};
-use crate::{client::QUICK, describe, disk, disk::Watch};
+use crate::{
+    client::QUICK,
+    describe, disk,
+    disk::{Before, Watch},
+};
 
 /// The watch over one sandbox, once somebody wanted it.
 pub(super) type Watching = OnceCell<Option<Arc<Watch>>>;
@@ -18,7 +22,8 @@ impl DockerBackend {
     }
 
     async fn begin_watch(&self, id: SandboxId, held: &Held) -> Option<Arc<Watch>> {
-        if held.limits.enforcement.get("disk") != Some(&Enforcement::Watched) {
+        let is_watched = |limit: &str| held.limits.enforcement.get(limit) == Some(&Enforcement::Watched);
+        if !is_watched("disk") && !is_watched("volumes") {
             return None;
         }
         let groups = self.met(held).await.ok()?.groups.clone();
@@ -29,7 +34,7 @@ impl DockerBackend {
                 volumes.push(PathBuf::from(self.client.ask("look at a volume", QUICK, asked).await.ok()?.mountpoint));
             }
         }
-        Watch::over(&volumes, &held.spec, &held.limits, (groups, held.before)).ok().map(Arc::new)
+        Watch::over(&volumes, &held.spec, &held.limits, (groups, &held.before)).ok().map(Arc::new)
     }
 
     /// What the volumes of a living sandbox hold, where that can be seen.
@@ -38,10 +43,20 @@ impl DockerBackend {
         tokio::task::spawn_blocking(move || watch.in_volumes()).await.ok().flatten()
     }
 
-    /// What is in the folders of the host that a sandbox is about to write in place.
-    pub(super) async fn look_before(&self, spec: &SandboxSpec) -> glovebox_core::Result<glovebox_archive::taken::Size> {
-        if disk::written_in_place(spec).next().is_none() {
-            return Ok(Default::default());
+    /// What is in the volumes that runs in a living sandbox are about to write, as far as that can be seen.
+    pub(super) async fn look_at_volumes(&self, spec: &SandboxSpec) -> Before {
+        if disk::written_volumes(spec).next().is_none() {
+            return Before::default();
+        }
+        let spec = spec.clone();
+        let looked = tokio::task::spawn_blocking(move || disk::before_in_volumes(&spec)).await;
+        looked.map_err(std::io::Error::other).flatten().unwrap_or_default()
+    }
+
+    /// What is in the folders and volumes that a sandbox is about to write.
+    pub(super) async fn look_before(&self, spec: &SandboxSpec) -> glovebox_core::Result<Before> {
+        if disk::written_in_place(spec).next().is_none() && disk::written_volumes(spec).next().is_none() {
+            return Ok(Before::default());
         }
         let spec = spec.clone();
         let looked = tokio::task::spawn_blocking(move || disk::before(&spec)).await;
