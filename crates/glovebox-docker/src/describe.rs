@@ -133,6 +133,12 @@ fn needs_watch(spec: &SandboxSpec) -> bool {
     spec.living.is_some() || written_in_place(spec).next().is_some()
 }
 
+/// Whether what programs write outlives the sandbox and belongs to somebody: the owner of a folder, or the id 1000 of the host. What is in a
+/// volume that we attach is nobody's.
+fn writes_to_host(spec: &SandboxSpec) -> bool {
+    needs_watch(spec) || (attaching::mounts(spec).is_none() && written_volumes(spec).next().is_some())
+}
+
 /// No file of a sandbox that writes to something which no file system limits is larger: it could outgrow that before anybody looks.
 fn largest_file(spec: &SandboxSpec, disk: u64) -> Option<u64> {
     let volumes = written_volumes(spec).map(|(_, bytes)| bytes).max();
@@ -170,6 +176,7 @@ pub(crate) fn plan(spec: &SandboxSpec, limits: &LimitsInForce) -> Plan {
         largest_file: largest_file(spec, limits.disk_bytes),
         living: spec.living.is_some(),
         network: spec.network == Network::Full,
+        writes_to_host: writes_to_host(spec),
         awaits_mounts: attaching::mounts(spec).is_some_and(|mounts| !mounts.is_empty()),
         written: written.map(|mount| mount.target.as_str().to_owned()).collect(),
         idle_ms: spec.living.as_ref().and_then(|living| living.lifetime.idle).map(|idle| idle.as_millis() as u64),

@@ -55,6 +55,8 @@ pub struct Plan {
     pub network: bool,
     /// Folders that commands may write to beside `/workspace`, `/home/user`, `/tmp` and `/dev/shm`.
     pub written: Vec<String>,
+    /// Whether what commands write can be met by others of the host as what it is, so that no program of theirs may take its owner's rights.
+    pub writes_to_host: bool,
     /// Whether mounts are attached from outside as soon as there are folders for them.
     pub awaits_mounts: bool,
     /// A living sandbox without use ends after so many milliseconds.

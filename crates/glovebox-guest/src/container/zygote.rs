@@ -96,8 +96,7 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[libc::sock_filter]) -> Result<Re
     .restrict();
     own::drop_capabilities(CapabilitySet::SETUID | CapabilitySet::SETGID)?;
     let no_new_privs = rustix::thread::no_new_privs().unwrap_or_default();
-    if plan.living || !plan.written.is_empty() {
-        // What is written outlives the sandbox, and others than its commands may meet it.
+    if plan.writes_to_host {
         step("install the filter of modes", sys::install_filter(&seccomp::compile_no_setid()))?;
     }
     step("install the filter", sys::install_filter(filter))?;

@@ -34,6 +34,7 @@ fn plan() -> Plan {
         living: false,
         network: false,
         written: Vec::new(),
+        writes_to_host: false,
         awaits_mounts: false,
         idle_ms: None,
         expires_ms: None,

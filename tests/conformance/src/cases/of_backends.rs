@@ -43,6 +43,7 @@ pub(crate) const OF_BACKENDS: &[About] = &[
         &[
             "files_that_are_deleted_while_open_count_in_a_living_sandbox",
             "what_lies_in_very_deep_folders_counts_in_a_living_sandbox",
+            "a_daemon_that_goes_on_writing_is_ended_at_the_disk_limit",
             "what_a_sandbox_uses_is_told_while_it_runs",
             "what_is_written_is_held_to_the_disk_limit_and_room_can_be_made",
         ],
