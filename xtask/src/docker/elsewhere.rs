@@ -18,24 +18,13 @@ use crate::{
     tree::built,
 };
 
-/// What tells most about a kernel that is another one: commands, files, changes, sessions, terminals, limits, and what is refused.
-const IN_GVISOR: [&str; 12] = [
-    "outcomes",
-    "io",
-    "ordinary",
-    "usage",
-    "languages",
-    "files",
-    "file_contents",
-    "workspace",
-    "artifacts",
-    "sessions",
-    "terminal",
-    "layers",
-];
+/// What tells most about a kernel that is another one: commands and their ends, what they may and may not, files, changes, sessions, and
+/// sandboxes that stay.
+const IN_GVISOR: [&str; 8] =
+    ["outcomes", "ordinary", "layers", "refusals", "file_contents", "run_changes", "sessions", "living"];
 
 /// What tells most about another engine: containers that come, go, stay, stop and are held.
-const ON_PODMAN: [&str; 8] = ["outcomes", "ordinary", "layers", "usage", "languages", "workspace", "living", "leaks"];
+const ON_PODMAN: [&str; 5] = ["outcomes", "layers", "attacks", "run_changes", "living"];
 
 /// The suite in gVisor.
 pub(crate) fn gvisor() -> Result<Counts> {
