@@ -383,6 +383,10 @@ impl Backend for DockerBackend {
 
     async fn pause(&self, id: SandboxId) -> Result<Option<u64>> {
         let held = self.held(id)?;
+        if self.machine().await?.runtimes.is_gvisor(held.spec.runtime.as_deref()) {
+            let message = "a sandbox in gVisor cannot be paused: it could not be ended before it goes on";
+            return Err(Error::new(ErrorCode::NotSupported, message).hint("glovebox stop keeps its files"));
+        }
         held.meeting.note_pause(true).map_err(host_io)?;
         self.client.ask("pause a container", SLOW, self.client.docker.pause_container(&held.container)).await?;
         let groups = held.met.get().map(|met| met.groups.clone());

@@ -153,16 +153,15 @@ impl Client {
     pub(crate) async fn containers(&self, further: Option<(&str, String)>) -> Result<Vec<ContainerSummary>> {
         let mut labels = vec![format!("{}=true", owner::MANAGED)];
         labels.extend(further.map(|(name, value)| format!("{name}={value}")));
-        let mut filters = HashMap::from([("label".to_owned(), labels)]);
+        let filters = HashMap::from([("label".to_owned(), labels)]);
         let what = "list the containers";
         let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
-        match self.answer(what, SLOW, self.docker.list_containers(Some(options))).await? {
-            Err(error) if podman::is_between_states(&error) => {}
-            listed => return listed.map_err(|error| self.failed(what, error)),
+        for _ in 0..podman::MOST_LOOKS {
+            match self.answer(what, SLOW, self.docker.list_containers(Some(options.clone()))).await? {
+                Err(error) if podman::is_between_states(&error) => tokio::time::sleep(podman::BETWEEN).await,
+                listed => return listed.map_err(|error| self.failed(what, error)),
+            }
         }
-        // One that is about to be in another state is none of those that can be named.
-        filters.insert("status".to_owned(), podman::STATES.map(str::to_owned).to_vec());
-        let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
         self.ask(what, SLOW, self.docker.list_containers(Some(options))).await
     }
 

@@ -56,6 +56,9 @@ const SYSCTLS: [(&str, &str); 1] = [("net.ipv6.conf.all.disable_ipv6", "0")];
 /// The name of the machine inside.
 const HOST_NAME: &str = "glovebox";
 
+/// Names of a machine that nobody else is on.
+pub(crate) const HOSTS: &str = "127.0.0.1 localhost glovebox\n::1 localhost glovebox\n";
+
 /// What Docker has.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
@@ -283,7 +286,7 @@ fn filter() -> String {
     format!("seccomp={}", glovebox_guest::seccomp::container_profile())
 }
 
-fn bind(source: &Path, target: &str, read_only: bool) -> Mount {
+pub(crate) fn bind(source: &Path, target: &str, read_only: bool) -> Mount {
     Mount {
         target: Some(target.to_owned()),
         source: Some(source.to_string_lossy().into_owned()),

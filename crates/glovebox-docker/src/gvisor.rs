@@ -65,6 +65,7 @@ pub(crate) fn features(of_engine: Features) -> Features {
         cgroup_limits: false,
         disk_limit: false,
         mounts: false,
+        pause: false,
         idmapped_mounts: false,
         group_namespace: false,
         host_kernel: false,

@@ -41,12 +41,9 @@ pub(crate) fn is_between_states(error: &DockerError) -> bool {
     matches!(error, DockerError::JsonDataError { message, .. } if message.contains("unknown variant"))
 }
 
-/// How long is waited until a container is looked at again that is between two states, and how often at most.
+/// How long is waited until it is asked again for a container that is between two states, and how often at most.
 pub(crate) const BETWEEN: Duration = Duration::from_millis(50);
 pub(crate) const MOST_LOOKS: usize = 40;
-
-/// The states that both know.
-pub(crate) const STATES: [&str; 5] = ["created", "running", "paused", "exited", "removing"];
 
 /// The filter of a description, which Podman does not take itself but only the path of a file with it.
 pub(crate) fn filter(body: &ContainerCreateBody) -> Option<&str> {

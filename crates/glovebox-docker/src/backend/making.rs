@@ -16,7 +16,8 @@ use bollard::{
 use futures_util::StreamExt;
 use glovebox_archive::taken::Size;
 use glovebox_core::{
-    Created, Enforcement, Error, ErrorCode, Image, ImageReference, LimitsInForce, Result, SandboxId, SandboxSpec, User,
+    Created, Enforcement, Error, ErrorCode, Image, ImageReference, LimitsInForce, Network, Result, SandboxId,
+    SandboxSpec, User,
 };
 use glovebox_proto::{
     VERSION,
@@ -111,6 +112,14 @@ impl DockerBackend {
             let text = podman::filter(&body).unwrap_or_default();
             written_once(&filter, text.as_bytes(), 0o444).map_err(host_io)?;
             podman::adapt(&mut body, &filter);
+            // Podman writes the names of the host's own file into it.
+            let hosts =
+                written_once(&self.settings.data_folder.join("guest").join("hosts"), describe::HOSTS.as_bytes(), 0o444);
+            let nobody = (spec.network == Network::None).then_some((&own.empty.1, "/etc/resolv.conf"));
+            let hosts = hosts.map_err(host_io)?;
+            let files = [(&hosts, "/etc/hosts")].into_iter().chain(nobody);
+            let mounts = body.host_config.get_or_insert_default().mounts.get_or_insert_default();
+            mounts.extend(files.map(|(source, target)| describe::bind(source, target, true)));
         }
         if machine.runtimes.is_gvisor(spec.runtime.as_deref()) {
             gvisor::adapt(&mut body, limits);

@@ -116,6 +116,8 @@ pub(crate) const OF_BACKENDS: &[About] = &[
             "to_look_at_a_paused_sandbox_finds_no_cpu_used",
             "what_a_sandbox_for_some_runs_uses_is_told_too",
             "what_lies_in_memory_and_in_tmp_is_gone_after_a_stop",
+            "the_end_that_is_told_is_the_one_that_comes_first",
+            "a_file_that_is_written_belongs_to_the_user_and_has_its_mode",
             "processes_and_threads_work",
             "ordinary_file_operations_work",
             "processes_can_be_watched_moved_and_made_nice",
