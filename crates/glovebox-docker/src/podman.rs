@@ -15,7 +15,7 @@ use rustix::process::{Resource, getrlimit};
 const ITS_OWN: [&str; 2] = ["/run", "/var/tmp"];
 
 /// What is mounted there in its place: as little to write to as the read-only root that is behind it.
-const NOTHING: &str = "ro,noexec,nosuid,nodev,size=4k,mode=0755";
+const NOTHING: &str = "ro,noexec,nosuid,nodev,size=4k,mode=0755,notmpcopyup";
 
 /// Files that the guest could ever have open.
 const MOST_FILES: u64 = 65_536;
@@ -75,7 +75,8 @@ fn cover_its_own(host: &mut HostConfig) {
     let tmpfs = host.tmpfs.get_or_insert_default();
     for options in tmpfs.values_mut() {
         let known = options.split(',').filter(|option| !option.starts_with("nr_inodes="));
-        *options = known.collect::<Vec<_>>().join(",");
+        // What the image has there is not copied into it.
+        *options = known.chain(["notmpcopyup"]).collect::<Vec<_>>().join(",");
     }
     tmpfs.extend(ITS_OWN.map(|folder| (folder.to_owned(), NOTHING.to_owned())));
 }
@@ -124,7 +125,7 @@ mod tests {
         adapt(&mut body, Path::new("/filter.json"));
         let host = body.host_config.unwrap();
         let tmpfs = host.tmpfs.unwrap();
-        assert_eq!(tmpfs["/tmp"], "rw,size=8,mode=1777");
+        assert_eq!(tmpfs["/tmp"], "rw,size=8,mode=1777,notmpcopyup");
         assert!(tmpfs["/run"].starts_with("ro,") && tmpfs["/var/tmp"].starts_with("ro,"));
         assert_eq!(host.security_opt.unwrap(), ["seccomp=/filter.json", "mask=/sys:/proc/kcore"]);
         let named: Vec<String> = host.ulimits.unwrap().into_iter().filter_map(|ulimit| ulimit.name).collect();
