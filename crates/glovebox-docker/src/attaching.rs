@@ -15,11 +15,10 @@ use glovebox_proto::container::{Attached, AttachedMount, Attaching, MountPlace};
 use rustix::process::{getegid, geteuid};
 use tokio::{io::AsyncWriteExt, process::Command};
 
+use crate::gvisor::Runtimes;
+
 /// Folders that commands can write to, beside volumes: what lies in them is made when it is attached.
 const OF_COMMANDS: [&str; 4] = [WORKSPACE_DIR, HOME_DIR, "/tmp", "/dev/shm"];
-
-/// Runtimes whose containers have their mounts in the kernel of the host.
-const SHARE_THE_KERNEL: [&str; 4] = ["runc", "crun", "youki", "io.containerd.runc.v2"];
 
 /// How long attaching may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,14 +34,24 @@ pub(crate) fn is_user_of_commands() -> bool {
     (geteuid().as_raw(), getegid().as_raw()) == (user.uid, user.gid)
 }
 
-/// What is attached by us; none where the engine mounts.
-pub(crate) fn mounts(spec: &SandboxSpec) -> Option<Vec<AttachedMount>> {
-    let shares = spec.runtime.as_deref().is_none_or(|runtime| SHARE_THE_KERNEL.contains(&runtime));
-    (may_attach() && shares).then(|| all(spec))
+/// Who mounts what a sandbox is shown of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attacher {
+    /// We do, in the container.
+    Us,
+    /// The engine, as it makes it.
+    Engine,
+}
+
+impl Attacher {
+    /// Who does so for a container of this runtime, or of the usual one.
+    pub(crate) fn of(runtimes: &Runtimes, runtime: Option<&str>) -> Self {
+        if may_attach() && runtimes.share_the_kernel(runtime) { Attacher::Us } else { Attacher::Engine }
+    }
 }
 
 /// Everything of this machine that a sandbox is shown, what lies in another behind it.
-fn all(spec: &SandboxSpec) -> Vec<AttachedMount> {
+pub(crate) fn mounts(spec: &SandboxSpec) -> Vec<AttachedMount> {
     let workspace = spec.workspace.iter().filter(|workspace| workspace.mode != WorkspaceMode::Overlay);
     let workspace = workspace.map(|workspace| AttachedMount {
         source: text(&workspace.source),
@@ -82,20 +91,25 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Says why a mount cannot be had, if it cannot.
-pub(crate) fn check(spec: &SandboxSpec, mount: &Mount) -> Result<()> {
+/// Says why a mount cannot be had, if one cannot.
+pub(crate) fn check(spec: &SandboxSpec, attacher: Attacher) -> Result<()> {
+    spec.mounts.iter().try_for_each(|mount| check_one(spec, mount, attacher))
+}
+
+fn check_one(spec: &SandboxSpec, mount: &Mount, attacher: Attacher) -> Result<()> {
     if mount.source.to_str().is_none() {
         let message = format!("the path {} is no text, so Docker cannot be told of it", mount.source.display());
         return Err(Error::new(ErrorCode::NotSupported, message).hint("rename the folder, or use --backend native"));
     }
-    if mount.kind == MountKind::Host || mounts(spec).is_some() || is_user_of_commands() {
+    if mount.kind == MountKind::Host || attacher == Attacher::Us || is_user_of_commands() {
         return Ok(());
     }
-    let message = match &spec.runtime {
-        Some(runtime) if may_attach() => format!(
-            "volumes, caches and projects cannot be attached in a container of the runtime {runtime}, which has its own kernel"
+    let message = match may_attach() {
+        true => format!(
+            "volumes, caches and projects cannot be attached in a container of {}, which has a kernel of its own",
+            spec.runtime.as_ref().map_or("the engine's usual runtime".to_owned(), |runtime| format!("the runtime {runtime}"))
         ),
-        _ => "with the backend docker, volumes, caches and projects need root, or the user and group 1000: what is in them \
+        false => "with the backend docker, volumes, caches and projects need root, or the user and group 1000: what is in them \
               must belong to the user of commands"
             .to_owned(),
     };
@@ -143,7 +157,7 @@ mod tests {
     }
 
     fn places(spec: &SandboxSpec) -> Vec<(String, MountPlace)> {
-        all(spec).into_iter().map(|mount| (mount.target, mount.place)).collect()
+        mounts(spec).into_iter().map(|mount| (mount.target, mount.place)).collect()
     }
 
     #[test]

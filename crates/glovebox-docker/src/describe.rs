@@ -17,7 +17,7 @@ use glovebox_core::{
 use glovebox_proto::container::{CHANNEL, Door, GUEST, MountPlace, PLAN, Plan};
 
 use crate::{
-    attaching,
+    attaching::{self, Attacher},
     counted::OWN_PROCESSES,
     disk::{written_in_place, written_volumes},
     gvisor::Runtimes,
@@ -80,8 +80,8 @@ pub(crate) struct OwnFiles {
     pub(crate) guest: PathBuf,
     /// Who there is inside, as in every sandbox; each with its place there.
     pub(crate) accounts: Vec<(PathBuf, &'static str)>,
-    /// A folder and a file with nothing in them, for places of mounts.
-    pub(crate) empty: (PathBuf, PathBuf),
+    /// A folder and a file with nothing in them, for places of mounts, where we attach them.
+    pub(crate) empty: Option<(PathBuf, PathBuf)>,
 }
 
 /// The limits that the machine can give.
@@ -138,8 +138,8 @@ fn needs_watch(spec: &SandboxSpec) -> bool {
 
 /// Whether what programs write outlives the sandbox and belongs to somebody: the owner of a folder, or the id 1000 of the host. What is in a
 /// volume that we attach is nobody's.
-fn writes_to_host(spec: &SandboxSpec) -> bool {
-    needs_watch(spec) || (attaching::mounts(spec).is_none() && written_volumes(spec).next().is_some())
+fn writes_to_host(spec: &SandboxSpec, attacher: Attacher) -> bool {
+    needs_watch(spec) || (attacher == Attacher::Engine && written_volumes(spec).next().is_some())
 }
 
 /// No file of a sandbox that writes to something which no file system limits is larger: it could outgrow that before anybody looks.
@@ -161,7 +161,6 @@ pub(crate) fn with_real_paths(spec: &SandboxSpec) -> Result<SandboxSpec> {
     for mount in &mut spec.mounts {
         mount.source = real(&mount.source)?;
     }
-    spec.mounts.iter().try_for_each(|mount| attaching::check(&spec, mount))?;
     Ok(spec)
 }
 
@@ -170,7 +169,7 @@ fn real(path: &Path) -> Result<PathBuf> {
 }
 
 /// What the guest is to set up.
-pub(crate) fn plan(spec: &SandboxSpec, limits: &LimitsInForce) -> Plan {
+fn plan(spec: &SandboxSpec, limits: &LimitsInForce, attacher: Attacher) -> Plan {
     let written = spec.mounts.iter().filter(|mount| mount.access == Access::ReadWrite);
     Plan {
         uid: spec.user.uid,
@@ -179,8 +178,8 @@ pub(crate) fn plan(spec: &SandboxSpec, limits: &LimitsInForce) -> Plan {
         largest_file: largest_file(spec, limits.disk_bytes),
         living: spec.living.is_some(),
         network: spec.network == Network::Full,
-        writes_to_host: writes_to_host(spec),
-        awaits_mounts: attaching::mounts(spec).is_some_and(|mounts| !mounts.is_empty()),
+        writes_to_host: writes_to_host(spec, attacher),
+        awaits_mounts: attacher == Attacher::Us && !attaching::mounts(spec).is_empty(),
         written: written.map(|mount| mount.target.as_str().to_owned()).collect(),
         idle_ms: spec.living.as_ref().and_then(|living| living.lifetime.idle).map(|idle| idle.as_millis() as u64),
         expires_ms: spec
@@ -205,7 +204,8 @@ pub(crate) fn container(
     limits: &LimitsInForce,
     (own, channel): (&OwnFiles, &Path),
 ) -> ContainerCreateBody {
-    let plan = serde_json::to_string(&plan(spec, limits)).expect("a plan is plain values");
+    let attacher = if own.empty.is_some() { Attacher::Us } else { Attacher::Engine };
+    let plan = serde_json::to_string(&plan(spec, limits, attacher)).expect("a plan is plain values");
     let tmpfs = |size: u64, mode: &str| {
         let LimitsInForce { inodes, .. } = limits;
         format!("rw,exec,nosuid,nodev,size={size},nr_inodes={inodes},mode={mode}")
@@ -268,9 +268,9 @@ pub(crate) fn container(
 
 /// What the engine is to mount of this machine; where we attach, empty places for what has none otherwise, as the root is read-only.
 fn of_this_machine(spec: &SandboxSpec, own: &OwnFiles) -> Vec<Mount> {
-    if let Some(attached) = attaching::mounts(spec) {
+    if let Some((folder, file)) = &own.empty {
+        let attached = attaching::mounts(spec);
         let places = attached.iter().filter(|mount| mount.place == MountPlace::Made);
-        let (folder, file) = &own.empty;
         let empty = |source: &str| if Path::new(source).is_dir() { folder } else { file };
         return places.map(|mount| bind(empty(&mount.source), &mount.target, true)).collect();
     }

@@ -18,6 +18,9 @@ pub(crate) const REMEDY: &str = "give the runtime the flags --network=none and -
 const OWN_TASKS: u64 = 512;
 const TASKS_OF_PROCESS: u64 = 8;
 
+/// Runtimes that are known to have no kernel of their own.
+const SHARE_THE_KERNEL: [&str; 4] = ["runc", "crun", "youki", "io.containerd.runc.v2"];
+
 /// The runtimes of an engine that are gVisor, and the one that it uses when none is named.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Runtimes {
@@ -34,6 +37,12 @@ impl Runtimes {
         let known = info.runtimes.iter().flatten();
         let gvisor = known.filter(|(name, runtime)| is_it(name, runtime.path.as_deref().unwrap_or_default()));
         Runtimes { gvisor: gvisor.map(|(name, _)| name.clone()).collect(), usual: info.default_runtime.clone() }
+    }
+
+    /// Whether a container with this runtime, or with the usual one, has its mounts in the kernel of the host, as far as is known.
+    pub(crate) fn share_the_kernel(&self, runtime: Option<&str>) -> bool {
+        let runtime = runtime.or(self.usual.as_deref()).unwrap_or("runc");
+        !self.is_gvisor(Some(runtime)) && SHARE_THE_KERNEL.contains(&runtime)
     }
 
     /// Whether a container with this runtime, or with the usual one, is in gVisor.
@@ -141,6 +150,9 @@ mod tests {
             assert_eq!(runtimes.is_gvisor(Some(name)), is_it, "{name}");
         }
         assert!(!runtimes.is_gvisor(None));
+        for (runtime, shares) in [(None, true), (Some("runc"), true), (Some("gvisor"), false), (Some("kata"), false)] {
+            assert_eq!(runtimes.share_the_kernel(runtime), shares, "{runtime:?}");
+        }
     }
 
     #[test]

@@ -27,7 +27,7 @@ use tokio::{io::AsyncWriteExt, net::UnixStream, sync::OnceCell};
 
 use super::{ARRIVAL, DockerBackend, Held, Met, gone, host_io, watching::Watching};
 use crate::{
-    attaching,
+    attaching::{self, Attacher},
     client::{QUICK, SLOW, is_of_transport},
     counted::Groups,
     describe::{self, Machine, OwnFiles},
@@ -48,6 +48,8 @@ impl DockerBackend {
         let image = self.image_of(spec).await?;
         let machine = self.machine().await?;
         let is_gvisor = machine.runtimes.is_gvisor(spec.runtime.as_deref());
+        let attacher = Attacher::of(&machine.runtimes, spec.runtime.as_deref());
+        attaching::check(spec, attacher)?;
         let mut limits = describe::limits_in_force(spec, machine);
         if is_gvisor {
             gvisor::fits(spec)?;
@@ -96,7 +98,9 @@ impl DockerBackend {
         (image, limits, before): (&FoundImage, &LimitsInForce, Size),
         meeting: &Meeting,
     ) -> Result<String> {
-        let own = self.own_files(spec.user).map_err(host_io)?;
+        let machine = self.machine().await?;
+        let attacher = Attacher::of(&machine.runtimes, spec.runtime.as_deref());
+        let own = self.own_files(spec.user, attacher).map_err(host_io)?;
         let name = owner::name(id, spec);
         if let Some(living) = &spec.living {
             self.note_volumes(&living.store, id)?;
@@ -105,7 +109,6 @@ impl DockerBackend {
             self.client.remove(&name).await?;
         }
         let mut body = describe::container(id, spec, &image.id, limits, (&own, &meeting.folder()));
-        let machine = self.machine().await?;
         if machine.is_podman {
             let filter =
                 self.settings.data_folder.join("guest").join(format!("{}.filter", glovebox_embedded_guest::HASH));
@@ -175,7 +178,7 @@ impl DockerBackend {
     }
 
     /// The files that every container has, which are written once.
-    fn own_files(&self, user: User) -> io::Result<OwnFiles> {
+    fn own_files(&self, user: User, attacher: Attacher) -> io::Result<OwnFiles> {
         let folder = self.settings.data_folder.join("guest");
         fs::create_dir_all(&folder)?;
         let guest = written_once(&folder.join(glovebox_embedded_guest::HASH), glovebox_embedded_guest::PROGRAM, 0o555)?;
@@ -184,17 +187,22 @@ impl DockerBackend {
             let file = folder.join(format!("{name}-{}-{}", user.uid, user.gid));
             accounts.push((written_once(&file, text.as_bytes(), 0o444)?, target));
         }
-        let empty = (folder.join("empty-folder"), written_once(&folder.join("empty-file"), b"", 0o444)?);
-        fs::create_dir_all(&empty.0)?;
+        let mut empty = None;
+        if attacher == Attacher::Us {
+            let empty_folder = folder.join("empty-folder");
+            fs::create_dir_all(&empty_folder)?;
+            empty = Some((empty_folder, written_once(&folder.join("empty-file"), b"", 0o444)?));
+        }
         Ok(OwnFiles { guest, accounts, empty })
     }
 
     /// Attaches folders of this machine in the container of a guest that waits for them.
     async fn attach(&self, held: &Held, stream: &UnixStream, mount_namespace: String) -> Result<()> {
         let User { uid, gid } = held.spec.user;
-        let mounts = attaching::mounts(&held.spec).unwrap_or_default();
+        let mounts = attaching::mounts(&held.spec);
         let orders = Attaching { guest: peer(stream)?, mount_namespace, uid, gid, mounts };
-        attaching::attach(&self.own_files(held.spec.user).map_err(host_io)?.guest, &orders).await
+        let own = self.own_files(held.spec.user, Attacher::Us).map_err(host_io)?;
+        attaching::attach(&own.guest, &orders).await
     }
 
     /// Waits until the guest has come and said that it is ready.
