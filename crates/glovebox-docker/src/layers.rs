@@ -5,18 +5,38 @@ use std::fs;
 use glovebox_core::{Isolation, Layer, Network, SandboxSpec, Tier};
 use glovebox_proto::container::Ready;
 
-use crate::counted::Groups;
+/// The namespaces that a kernel begins with, by the numbers that they have on every machine.
+const FIRST: [(&str, u32); 6] = [
+    ("ipc", 0xEFFF_FFFF),
+    ("uts", 0xEFFF_FFFE),
+    ("user", 0xEFFF_FFFD),
+    ("pid", 0xEFFF_FFFC),
+    ("cgroup", 0xEFFF_FFFB),
+    ("mnt", 0xEFFF_FFF8),
+];
+
+/// The link of a sandbox's namespace.
+fn theirs<'a>(ready: &'a Ready, name: &str) -> Option<&'a str> {
+    ready.namespaces.iter().find(|(known, _)| known == name).map(|(_, link)| link.as_str())
+}
+
+/// Whether a namespace is another than ours, on the same machine.
+pub(crate) fn is_not_ours(ready: &Ready, name: &str) -> bool {
+    let ours = fs::read_link(format!("/proc/self/ns/{name}")).ok();
+    let (theirs, ours) = (theirs(ready, name), ours.as_ref().and_then(|link| link.to_str()));
+    theirs.is_some() && ours.is_some() && theirs != ours
+}
+
+/// Whether a namespace is another than the first of its machine, which may not be this one.
+pub(crate) fn is_not_the_first(ready: &Ready, name: &str) -> bool {
+    let first = FIRST.iter().find(|(known, _)| *known == name).map(|(_, number)| format!("{name}:[{number}]"));
+    theirs(ready, name).is_some_and(|link| first.is_some_and(|first| link != first))
+}
 
 /// Sorts the layers of a sandbox into those that are there and those that are not.
-pub(crate) fn look(spec: &SandboxSpec, ready: &Ready, groups: &Groups) -> Isolation {
-    let is_own = |name: &str| {
-        let theirs = ready.namespaces.iter().find(|(known, _)| known == name).map(|(_, link)| link.as_str());
-        let ours = fs::read_link(format!("/proc/self/ns/{name}")).ok();
-        let ours = ours.as_ref().and_then(|link| link.to_str());
-        theirs.is_some() && ours.is_some() && theirs != ours
-    };
+pub(crate) fn look(spec: &SandboxSpec, ready: &Ready, is_own: impl Fn(&str) -> bool, holds_memory: bool) -> Isolation {
     Isolation::from_checks(Tier::Namespaces, |layer| match layer {
-        Layer::Cgroup => groups.hold_memory(),
+        Layer::Cgroup => holds_memory,
         Layer::UserNs => is_own("user"),
         Layer::MountNs => is_own("mnt"),
         Layer::PidNs => is_own("pid"),

@@ -10,6 +10,7 @@
 //! nothing behind. A living one stays until it is removed, and its files are in volumes that outlive it.
 
 mod backend;
+mod bridge;
 mod client;
 mod counted;
 mod credentials;
@@ -19,6 +20,9 @@ mod layers;
 mod looking;
 mod meeting;
 mod owner;
+mod place;
+mod told;
+mod transport;
 
 pub use backend::{DockerBackend, Settings};
 pub use images::{FoundImage, Listener, Progress};

@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, fs, path::Path};
 
-use bollard::models::{ContainerSummary, ContainerSummaryStateEnum as State};
+use bollard::models::{ContainerSummary, ContainerSummaryStateEnum as State, Volume};
 use glovebox_core::{Lifetime, SandboxId, SandboxSpec};
 use jiff::Timestamp;
 
@@ -24,6 +24,12 @@ const EXPIRES: &str = "glovebox.expires";
 pub(crate) const STORE: &str = "glovebox.store";
 /// Its project.
 const PROJECT: &str = "glovebox.project";
+
+/// Says that a volume holds our guest, and which.
+pub(crate) const GUEST: &str = "glovebox.guest";
+
+/// A volume of nobody who can be looked at is left alone for so long, seconds: it may be about to be used.
+const VOLUME_UNKNOWN_FOR: i64 = 24 * 3600;
 
 /// What does not run and belongs to nobody who can be looked at is left alone for so long, seconds.
 const UNKNOWN_FOR: i64 = 3600;
@@ -88,10 +94,38 @@ pub(crate) fn judge(found: &ContainerSummary, now: Timestamp) -> Verdict {
 
 /// Whether nobody can ever name what carries these labels of a living sandbox: who made it is dead, and was a process of this machine, which
 /// has no record of it. It was killed while it made the sandbox.
-pub(crate) fn is_forgotten(labels: &HashMap<String, String>) -> bool {
+fn is_forgotten(labels: &HashMap<String, String>) -> bool {
     let is_dead = labels.get(OWNER).and_then(|owner| is_alive(owner)) == Some(false);
     let folder = labels.get(STORE).and_then(|store| Path::new(store).parent());
     is_dead && folder.is_some_and(|folder| matches!(folder.try_exists(), Ok(false)))
+}
+
+/// Whether nobody needs a volume, unless a container has it. What an owner on another machine has is left when it would have expired
+/// there, or, where it is no sandbox that stays, when it is old.
+pub(crate) fn is_left(volume: &Volume, now: Timestamp) -> bool {
+    let Volume { labels, .. } = volume;
+    let alive = labels.get(OWNER).and_then(|owner| is_alive(owner));
+    if labels.contains_key(LIVING) {
+        let expired = labels.get(EXPIRES).and_then(|at| at.parse::<i64>().ok()).is_some_and(|at| at < now.as_second());
+        let folder = labels.get(STORE).and_then(|store| Path::new(store).parent());
+        let is_here = folder.is_some_and(|folder| !matches!(folder.try_exists(), Ok(false)));
+        return is_forgotten(labels) || (alive.is_none() && expired && !is_here);
+    }
+    match alive {
+        Some(alive) => !alive,
+        None => is_older(volume, now, VOLUME_UNKNOWN_FOR),
+    }
+}
+
+/// Whether a volume holds the guest of another version, which nobody has used for a while unless a container has it.
+pub(crate) fn is_old_guest(volume: &Volume, now: Timestamp) -> bool {
+    volume.labels.get(GUEST).is_some_and(|hash| hash != glovebox_embedded_guest::HASH)
+        && is_older(volume, now, VOLUME_UNKNOWN_FOR)
+}
+
+fn is_older(volume: &Volume, now: Timestamp, seconds: i64) -> bool {
+    let made = volume.created_at.as_ref().and_then(|at| at.parse::<Timestamp>().ok());
+    made.is_some_and(|made| now.as_second() - made.as_second() > seconds)
 }
 
 /// This process, as it stands in a label.

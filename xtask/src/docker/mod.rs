@@ -7,6 +7,7 @@ pub(crate) mod images;
 mod leftovers;
 mod podman;
 mod registry;
+pub(crate) mod remote;
 
 use std::time::Instant;
 
@@ -16,6 +17,7 @@ use self::{
     daemon::{Daemon, Lifetime, Places},
     podman::Podman,
     registry::{Door, PASSWORD, Registry, USER},
+    remote::Remote,
 };
 use crate::{
     need,
@@ -28,6 +30,8 @@ pub(crate) fn docker(args: &[String]) -> Result<()> {
         ["start"] => {
             let daemon = with_images(Lifetime::UntilStopped)?;
             println!("export DOCKER_HOST={}", daemon.places.host());
+            let remote = Remote::of(&daemon.places)?.variables().map(|(name, value)| format!("{name}={value}"));
+            println!("# or, as an engine of another machine: export {}", remote.join(" "));
             Ok(())
         }
         ["stop"] => {

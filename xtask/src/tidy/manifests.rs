@@ -17,7 +17,7 @@ const MAY_KNOW: [(&str, &[&str]); 14] = [
     // It has the guest built, and links nothing of it.
     ("glovebox-embedded-guest", &[]),
     ("glovebox-native", &["glovebox-core", "glovebox-proto", "glovebox-guest"]),
-    ("glovebox-docker", &["glovebox-core", "glovebox-embedded-guest", "glovebox-proto"]),
+    ("glovebox-docker", &["glovebox-archive", "glovebox-core", "glovebox-embedded-guest", "glovebox-proto"]),
     ("glovebox-ledger", &["glovebox-core"]),
     (
         "glovebox-engine",

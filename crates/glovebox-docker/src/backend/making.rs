@@ -13,19 +13,21 @@ use std::{
 use bollard::{errors::Error as DockerError, query_parameters::CreateContainerOptionsBuilder};
 use futures_util::StreamExt;
 use glovebox_core::{
-    Created, Error, ErrorCode, Image, ImageReference, LimitsInForce, Result, SandboxId, SandboxSpec, User,
+    Created, Error, ErrorCode, GuestStream, Image, ImageReference, Isolation, LimitsInForce, Result, SandboxId,
+    SandboxSpec, User,
 };
 use glovebox_proto::{
     VERSION,
     container::{Ready, Report},
 };
-use tokio::{net::UnixStream, sync::OnceCell};
+use tokio::sync::OnceCell;
 
 use super::{ARRIVAL, DockerBackend, Held, Met, gone, host_io};
 use crate::{
+    bridge::Key,
     client::{QUICK, SLOW, is_of_transport},
     counted::Groups,
-    describe::{self, Machine, OwnFiles},
+    describe::{self, Entrance, Machine, OwnFiles},
     images::FoundImage,
     layers,
     meeting::{self, Meeting},
@@ -39,12 +41,20 @@ impl DockerBackend {
         let image = self.image_of(spec).await?;
         let limits = describe::limits_in_force(spec, self.machine().await?);
         let meeting = Meeting::of(&self.settings.runtime_folder, id);
-        let listener = meeting.open().map_err(host_io)?;
-        let made = self.make_container(id, spec, (&image, &limits), &meeting).await;
+        let (listener, key) = match self.client.is_local() {
+            true => (Some(meeting.open(&self.client.place).map_err(host_io)?), None),
+            false => {
+                meeting.make(&self.client.place).map_err(host_io)?;
+                (None, Some(Key::new().map_err(host_io)?))
+            }
+        };
+        let ear = self.ear(id);
+        let made = self.make_container(id, spec, (&image, &limits), (&meeting, key.as_ref())).await;
         let container = match made {
             Ok(container) => container,
             Err(error) => {
                 meeting.remove();
+                self.take_back(id, spec).await;
                 return Err(error);
             }
         };
@@ -55,7 +65,9 @@ impl DockerBackend {
             image: self.named_image(spec),
             image_digest: image.digest(),
             meeting,
-            listener: Mutex::new(Some(listener)),
+            listener: Mutex::new(listener),
+            key,
+            ear,
             met: OnceCell::new(),
             users: AtomicUsize::new(1),
             unanswered: AtomicBool::default(),
@@ -74,16 +86,24 @@ impl DockerBackend {
         id: SandboxId,
         spec: &SandboxSpec,
         (image, limits): (&FoundImage, &LimitsInForce),
-        meeting: &Meeting,
+        (meeting, key): (&Meeting, Option<&Key>),
     ) -> Result<String> {
-        let own = self.own_files(spec.user).map_err(host_io)?;
         let name = owner::name(id, spec);
         if let Some(living) = &spec.living {
             self.note_volumes(&living.store, id)?;
             // What is left of it since it ended by itself.
             self.client.remove(&name).await?;
+            key.map_or(Ok(()), |key| key.keep(&living.store)).map_err(host_io)?;
         }
-        let body = describe::container(id, spec, &image.id, limits, (&own, &meeting.folder()));
+        if let Some(key) = key {
+            return self
+                .make_there((id, &name), spec, (image, limits), key)
+                .await
+                .map_err(|error| explained(error, spec));
+        }
+        let own = self.own_files(spec.user).map_err(host_io)?;
+        let entrance = Entrance::Folder(meeting.folder());
+        let body = describe::container(id, spec, &image.id, limits, (&own, &entrance));
         let options = CreateContainerOptionsBuilder::new().name(&name).build();
         let asked = self.client.docker.create_container(Some(options), body);
         let made = self.client.ask("make a container", SLOW, asked).await.map_err(|error| explained(error, spec))?;
@@ -137,11 +157,14 @@ impl DockerBackend {
             let file = folder.join(format!("{name}-{}-{}", user.uid, user.gid));
             accounts.push((written_once(&file, text.as_bytes(), 0o444)?, target));
         }
-        Ok(OwnFiles { guest, accounts })
+        Ok(OwnFiles { guest, accounts, volume: None })
     }
 
     /// Waits until the guest has come and said that it is ready.
     pub(super) async fn meet(&self, held: &Held) -> Result<Met> {
+        if let Some(key) = &held.key {
+            return self.meet_there(held, key).await;
+        }
         let listener = held.listener.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         let listener = listener.ok_or_else(|| Error::new(ErrorCode::SandboxLost, "the sandbox is gone"))?;
         let mut ended = std::pin::pin!(self.client.docker.wait_container(&held.container, None));
@@ -161,12 +184,28 @@ impl DockerBackend {
                 return Err(Error::new(ErrorCode::SandboxSetup, message).hint("is the machine that busy? try again"));
             }
         };
-        match arrived {
-            (stream, Report::Ready(ready)) => met(held, stream, &ready),
-            (_, Report::Failed { step, errno }) => {
-                let message = format!("the sandbox could not be set up: {step}");
-                Err(Error::new(ErrorCode::SandboxSetup, message).because(io::Error::from_raw_os_error(errno)))
-            }
+        let (stream, ready) = (arrived.0, ready(arrived.1)?);
+        let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
+        let pid = pid
+            .ok_or_else(|| Error::new(ErrorCode::SandboxSetup, "the kernel does not say which process the guest is"))?;
+        let holds_memory = Groups::of(pid).hold_memory();
+        let isolation = layers::look(&held.spec, &ready, |name| layers::is_not_ours(&ready, name), holds_memory);
+        met(held, Box::new(stream), (Some(pid), isolation))
+    }
+}
+
+/// What the guest found, if it is set up and speaks as we do.
+pub(super) fn ready(report: Report) -> Result<Ready> {
+    match report {
+        Report::Ready(ready) if ready.version != VERSION => {
+            let message =
+                format!("the guest speaks version {} of the protocol, and this program {VERSION}", ready.version);
+            Err(Error::new(ErrorCode::ChannelViolation, message))
+        }
+        Report::Ready(ready) => Ok(ready),
+        Report::Failed { step, errno } => {
+            let message = format!("the sandbox could not be set up: {step}");
+            Err(Error::new(ErrorCode::SandboxSetup, message).because(io::Error::from_raw_os_error(errno)))
         }
     }
 }
@@ -184,18 +223,8 @@ fn written_once(path: &Path, bytes: &[u8], mode: u32) -> io::Result<PathBuf> {
 }
 
 /// What is known of a sandbox whose guest is ready.
-fn met(held: &Held, stream: UnixStream, ready: &Ready) -> Result<Met> {
-    if ready.version != VERSION {
-        let message = format!("the guest speaks version {} of the protocol, and this program {VERSION}", ready.version);
-        return Err(Error::new(ErrorCode::ChannelViolation, message));
-    }
-    let pid = stream
-        .peer_cred()
-        .ok()
-        .and_then(|peer| peer.pid())
-        .ok_or_else(|| Error::new(ErrorCode::SandboxSetup, "the kernel does not say which process the guest is"))?;
-    let groups = Groups::of(pid);
-    let isolation = layers::look(&held.spec, ready, &groups);
+pub(super) fn met(held: &Held, stream: GuestStream, (pid, isolation): (Option<i32>, Isolation)) -> Result<Met> {
+    let groups = pid.map(Groups::of).unwrap_or_default();
     if let Some(layer) = held.spec.required_layers.iter().find(|layer| !isolation.has(**layer)) {
         return Err(Error::new(ErrorCode::LayerMissing, format!("the layer {layer} was asked for and is missing")));
     }
@@ -216,7 +245,10 @@ fn vanished(reference: &ImageReference) -> Error {
 }
 
 /// What is said of a container whose guest ended before it came.
-fn ended_early(end: Option<Result<bollard::models::ContainerWaitResponse, DockerError>>, spec: &SandboxSpec) -> Error {
+pub(super) fn ended_early(
+    end: Option<Result<bollard::models::ContainerWaitResponse, DockerError>>,
+    spec: &SandboxSpec,
+) -> Error {
     let how = match end {
         Some(Ok(end)) => format!("with the code {}", end.status_code),
         Some(Err(DockerError::DockerContainerWaitError { code, .. })) => format!("with the code {code}"),
