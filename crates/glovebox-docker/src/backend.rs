@@ -167,11 +167,11 @@ impl DockerBackend {
     }
 
     /// What was counted of a sandbox until now, by this kernel or by an engine on another machine.
-    async fn seen(&self, held: &Held) -> Result<Option<Evidence>> {
+    async fn seen(&self, held: &Held, run: Option<RunId>) -> Result<Option<Evidence>> {
         match (held.met.get(), self.client.is_local()) {
             (None, _) => Ok(None),
             (Some(met), true) => Ok(Some(met.evidence())),
-            (Some(_), false) => self.client.evidence(&held.container, held.ear.as_ref()).await.map(Some),
+            (Some(_), false) => self.client.evidence(&held.container, held.ear.as_ref(), run).await.map(Some),
         }
     }
 
@@ -201,7 +201,7 @@ impl DockerBackend {
 
     /// Ends the processes of a container, and says what was counted until then.
     async fn kill(&self, held: &Held) -> Result<Option<Evidence>> {
-        let evidence = self.seen(held).await?;
+        let evidence = self.seen(held, None).await?;
         let options = KillContainerOptionsBuilder::new().signal("SIGKILL").build();
         let asked = self.client.docker.kill_container(&held.container, Some(options));
         let killed = self.client.ask_if_there("end a container", SLOW, asked).await?;
@@ -255,6 +255,7 @@ impl Backend for DockerBackend {
             pause: true,
             workspace_overlay: true,
             files_through_guest: true,
+            counters: self.client.is_local(),
             ..Features::default()
         })
     }
@@ -298,9 +299,9 @@ impl Backend for DockerBackend {
         Ok(self.met(&held).await?.created.clone())
     }
 
-    async fn evidence(&self, id: SandboxId, _run: Option<RunId>) -> Result<Evidence> {
+    async fn evidence(&self, id: SandboxId, run: Option<RunId>) -> Result<Evidence> {
         let held = self.held(id)?;
-        self.seen(&held).await?.ok_or_else(|| gone(id))
+        self.seen(&held, run).await?.ok_or_else(|| gone(id))
     }
 
     async fn usage(&self, id: SandboxId) -> Result<UsageNow> {

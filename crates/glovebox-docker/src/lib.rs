@@ -26,4 +26,4 @@ mod transport;
 
 pub use backend::{DockerBackend, Settings};
 pub use images::{FoundImage, Listener, Progress};
-pub use looking::{Look, OLDEST_API, look};
+pub use looking::{Look, OLDEST_API, look, without_tls};

@@ -41,6 +41,12 @@ pub enum Look {
 /// The oldest version of the API that works.
 pub const OLDEST_API: (u32, u32) = (1, 41);
 
+/// Where the engine is that `DOCKER_HOST` or the chosen context names, if it is spoken to through a network without TLS: whoever is in
+/// between reads everything, secrets among it, and can put in what they like.
+pub fn without_tls() -> Option<String> {
+    Place::find(None).ok().filter(Place::is_open).map(|place| place.address)
+}
+
 /// Looks for the engine that `DOCKER_HOST` names, or the usual one, for no longer than `patience`. Says where it was looked for.
 pub async fn look(patience: Duration) -> (String, Look) {
     let place = match Place::find(None) {

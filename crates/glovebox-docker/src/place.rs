@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    net::IpAddr,
     path::{Path, PathBuf},
 };
 
@@ -53,6 +54,14 @@ impl Place {
             return of_context(&folder, &context);
         }
         Place::at(format!("unix://{}", usual_socket()), None)
+    }
+
+    /// Whether others may listen to what is said there, and say something themselves. What a tunnel ends in on this machine is no
+    /// network.
+    pub(crate) fn is_open(&self) -> bool {
+        let Way::Plain(authority) = &self.way else { return false };
+        let host = authority.rsplit_once(':').map_or("", |(host, _)| host).trim_matches(['[', ']']);
+        host != "localhost" && !host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
     }
 
     /// The engine at an address, with TLS by the certificates of a folder where there is one.
@@ -173,6 +182,11 @@ mod tests {
         assert_eq!(way("tcp://[::1]:2376/", Some("/c")), Some(Way::Tls("[::1]:2376".into(), "/c".into())));
         for wrong in ["tcp://h", "tcp://:1", "npipe:////./pipe/docker", "h:1", ""] {
             assert_eq!(way(wrong, None), None, "{wrong}");
+        }
+        let is_open = |address: &str| Place::at(address.to_owned(), None).unwrap().is_open();
+        assert!(is_open("tcp://10.0.0.1:2375") && is_open("tcp://engine.example:2375"));
+        for closed in ["unix:///x.sock", "tcp://127.0.0.1:2375", "tcp://localhost:1", "tcp://[::1]:1"] {
+            assert!(!is_open(closed), "{closed}");
         }
         let refused = Place::at("ssh://ann@host".into(), None).unwrap_err();
         assert!(refused.hint.unwrap().contains("ann@host"));

@@ -1,12 +1,12 @@
 //! What an engine on another machine tells of a container, where nobody can read the counters of its kernel.
+//!
+//! Engines before 25.0 count once a second and answer then, so they are asked as rarely as can be: what they said at the end of a
+//! run is what the next one begins with.
 
 use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+    collections::{HashMap, HashSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use bollard::{
@@ -14,7 +14,7 @@ use bollard::{
     query_parameters::{EventsOptionsBuilder, StatsOptionsBuilder},
 };
 use futures_util::StreamExt;
-use glovebox_core::{Evidence, Result, SandboxId, Usage, UsageNow};
+use glovebox_core::{Evidence, Result, RunId, SandboxId, Usage, UsageNow};
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
@@ -29,6 +29,9 @@ pub(crate) const OF_A_BRIDGE: u64 = 2;
 /// An engine tells of a kill for memory so long after it at most, where the kernel counted that memory was short.
 const LATE: Duration = Duration::from_millis(500);
 
+/// What was told so long ago is still true of a sandbox in which nothing ran since, or nearly so.
+const RECENT: Duration = Duration::from_secs(10);
+
 /// The same where it does not say whether memory was short.
 const LATE_UNKNOWN: Duration = Duration::from_millis(50);
 
@@ -36,9 +39,19 @@ const LATE_UNKNOWN: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Ear {
     kills: watch::Receiver<u64>,
-    /// How often memory had been short when it was looked at last.
-    short: Arc<AtomicU64>,
+    memory: Mutex<Memory>,
     listening: JoinHandle<()>,
+}
+
+/// What was told before.
+#[derive(Debug, Default)]
+struct Memory {
+    /// How often memory had been short.
+    short: u64,
+    /// What the last answer was.
+    last: Option<(Instant, Evidence)>,
+    /// The runs whose beginning was asked about.
+    begun: HashSet<RunId>,
 }
 
 impl Drop for Ear {
@@ -63,7 +76,21 @@ impl Ear {
                 tell.send_modify(|kills| *kills += 1);
             }
         });
-        Ear { kills, short: Arc::default(), listening }
+        Ear { kills, memory: Mutex::default(), listening }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known already for the beginning of a run. Its end is asked for with the same id.
+    fn known(&self, run: RunId) -> Option<Evidence> {
+        let mut memory = self.memory();
+        if memory.begun.remove(&run) {
+            return None;
+        }
+        memory.begun.insert(run);
+        memory.last.as_ref().filter(|(at, _)| at.elapsed() < RECENT).map(|(_, evidence)| evidence.clone())
     }
 
     /// How many kills there were, which an engine may tell of a moment after them.
@@ -71,7 +98,7 @@ impl Ear {
         let mut kills = self.kills.clone();
         let known = *kills.borrow_and_update();
         let patience = match short {
-            Some(times) if self.short.swap(times, Ordering::Relaxed) < times => LATE,
+            Some(times) if std::mem::replace(&mut self.memory().short, times) < times => LATE,
             Some(_) => return known,
             None => LATE_UNKNOWN,
         };
@@ -94,15 +121,19 @@ impl Client {
         Ok(self.ask_if_there("say what a container uses", SLOW, asked).await?.flatten())
     }
 
-    /// What is known of a container's past.
-    pub(crate) async fn evidence(&self, container: &str, ear: Option<&Ear>) -> Result<Evidence> {
+    /// What is known of a container's past, as a run in it begins or ends.
+    pub(crate) async fn evidence(&self, container: &str, ear: Option<&Ear>, run: Option<RunId>) -> Result<Evidence> {
+        if let Some(known) = ear.zip(run).and_then(|(ear, run)| ear.known(run)) {
+            return Ok(known);
+        }
         let told = self.stats(container).await?.unwrap_or_default();
         let short = told.memory_stats.as_ref().and_then(|memory| memory.failcnt);
-        let memory_kills = match ear {
-            Some(ear) => ear.kills(short).await,
-            None => 0,
-        };
-        Ok(Evidence { usage: usage(&told), memory_kills, ..Evidence::unknown() })
+        let mut evidence = Evidence { usage: usage(&told), ..Evidence::unknown() };
+        if let Some(ear) = ear {
+            evidence.memory_kills = ear.kills(short).await;
+            ear.memory().last = Some((Instant::now(), evidence.clone()));
+        }
+        Ok(evidence)
     }
 
     /// What a container uses now.
@@ -129,14 +160,13 @@ impl Client {
         })
     }
 
-    /// Whether a container has a network of its own with nothing in it, and its memory a limit, as the engine and its kernel say.
+    /// Whether a container has a network of its own with nothing in it, and its memory a limit, as the engine says of what it made. It takes a
+    /// limit out of the description that its kernel cannot hold.
     pub(crate) async fn holds(&self, container: &str) -> Result<(bool, bool)> {
         let asked = self.docker.inspect_container(container, None);
         let seen = self.ask("look at a container", SLOW, asked).await?;
         let network = seen.host_config.as_ref().and_then(|host| host.network_mode.as_deref()) == Some("none");
-        let asked_for = seen.host_config.and_then(|host| host.memory).and_then(|bytes| u64::try_from(bytes).ok());
-        let limit = self.stats(container).await?.and_then(|told| told.memory_stats?.limit);
-        Ok((network, limit.is_some() && limit == asked_for))
+        Ok((network, seen.host_config.and_then(|host| host.memory).is_some_and(|bytes| bytes > 0)))
     }
 }
 

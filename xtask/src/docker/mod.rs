@@ -7,6 +7,7 @@ pub(crate) mod images;
 mod leftovers;
 mod podman;
 mod registry;
+mod relay;
 pub(crate) mod remote;
 
 use std::time::Instant;
@@ -55,6 +56,11 @@ pub(crate) fn docker(args: &[String]) -> Result<()> {
         ["faults"] => {
             let mut suites = Suites::new();
             suites.run("Docker faults", faults::check);
+            suites.finish()
+        }
+        ["faults", filter] => {
+            let mut suites = Suites::new();
+            suites.run("Docker faults", || faults::some(filter));
             suites.finish()
         }
         _ => bail!("what was meant: start, stop, status, check or faults?"),

@@ -75,6 +75,11 @@ pub(crate) const OF_BACKENDS: &[About] = &[
         ],
     ),
     (
+        "the backend does not declare counters",
+        |features| features.counters,
+        &["what_a_sandbox_for_some_runs_uses_is_told_too"],
+    ),
+    (
         "the backend has files_through_guest",
         |features| !features.files_through_guest,
         &["nothing_moves_in_a_paused_sandbox_and_it_goes_on_where_it_was"],
