@@ -255,6 +255,7 @@ impl Backend for DockerBackend {
             pause: true,
             workspace_overlay: true,
             files_through_guest: true,
+            host_folders: self.client.is_local(),
             counters: self.client.is_local(),
             ..Features::default()
         })

@@ -113,7 +113,9 @@ impl Client {
         let what = "reach the guest";
         let made = self.ask(what, SLOW, self.docker.create_exec(container, options)).await?;
         let options = StartExecOptions { output_capacity: Some(AT_ONCE), ..StartExecOptions::default() };
-        let started = self.ask(what, SLOW, self.docker.start_exec(&made.id, Some(options))).await?;
+        let started = self.ask(what, SLOW, self.docker.start_exec(&made.id, Some(options))).await;
+        let started =
+            started.map_err(|error| if is_full(&error.message) { too_many().because(error) } else { error })?;
         let StartExecResults::Attached { output, input } = started else {
             return Err(Error::new(
                 ErrorCode::SandboxSetup,
@@ -127,8 +129,11 @@ impl Client {
             meeting::report(&mut bridge).await
         };
         let report = match tokio::time::timeout(ARRIVAL, arrival).await {
-            Ok(report) => report.map_err(|error| {
-                Error::new(ErrorCode::SandboxLost, "the guest cannot be reached through its bridge").because(error)
+            Ok(report) => report.map_err(|error| match is_full(&error.to_string()) {
+                true => too_many().because(error),
+                false => {
+                    Error::new(ErrorCode::SandboxLost, "the guest cannot be reached through its bridge").because(error)
+                }
             })?,
             Err(_) => {
                 let message =
@@ -138,6 +143,16 @@ impl Client {
         };
         Ok((bridge, report))
     }
+}
+
+/// Whether it failed because the sandbox has as many processes as it may.
+fn is_full(told: &str) -> bool {
+    told.to_lowercase().contains("resource temporarily unavailable")
+}
+
+fn too_many() -> Error {
+    let message = "the sandbox has as many processes as it may, and a connection to it needs two";
+    Error::new(ErrorCode::TooMany, message).hint("end something in it, or give it a higher --pids")
 }
 
 impl AsyncRead for Bridge {

@@ -59,3 +59,22 @@ pub(crate) fn look(spec: &SandboxSpec, ready: &Ready, is_own: impl Fn(&str) -> b
         _ => false,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_namespaces_of_a_machine_are_nobodys_own() {
+        // Those of this process are the first, unless the tests run in a container.
+        let of = |links: &[(&str, &str)]| Ready {
+            namespaces: links.iter().map(|(name, link)| ((*name).to_owned(), (*link).to_owned())).collect(),
+            ..Ready::default()
+        };
+        let ready = of(&[("pid", "pid:[4026531836]"), ("ipc", "ipc:[4026532999]"), ("net", "net:[4026532998]")]);
+        assert!(!is_not_the_first(&ready, "pid"));
+        assert!(is_not_the_first(&ready, "ipc"));
+        assert!(!is_not_the_first(&ready, "net"), "the first network has no number of its own");
+        assert!(!is_not_the_first(&ready, "uts"), "what is not told is not there");
+    }
+}

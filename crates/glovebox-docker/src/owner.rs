@@ -218,6 +218,36 @@ mod tests {
     }
 
     #[test]
+    fn volumes_are_left_by_the_dead_and_by_those_who_cannot_be_looked_at_when_they_have_expired_or_are_old() {
+        let now = Timestamp::now();
+        let mine = this_process();
+        let dead = format!("{} 1", mine.rsplit_once(' ').unwrap().0);
+        let other = "another-boot 1 2 3";
+        let at = |ago: i64| (now - jiff::SignedDuration::from_secs(ago)).to_string();
+        let of = |labels: &[(&str, &str)], ago: i64| {
+            let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let volume = Volume { labels, created_at: Some(at(ago)), ..Volume::default() };
+            (is_left(&volume, now), is_old_guest(&volume, now))
+        };
+        let year = 365 * 24 * 3600;
+        assert_eq!(of(&[(OWNER, &mine)], year), (false, false));
+        assert_eq!(of(&[(OWNER, &dead)], 1), (true, false));
+        assert_eq!(of(&[(OWNER, other)], 3600), (false, false));
+        assert_eq!(of(&[(OWNER, other)], year), (true, false));
+        let (past, future) = ((now.as_second() - 1).to_string(), (now.as_second() + 100).to_string());
+        let living = |owner: &str, expires: &str, store: &str| {
+            of(&[(LIVING, "true"), (OWNER, owner), (EXPIRES, expires), (STORE, store)], year).0
+        };
+        assert!(living(other, &past, "/nonexistent/sandbox/store"));
+        assert!(!living(other, &future, "/nonexistent/sandbox/store"));
+        assert!(!living(other, &past, "/proc/self/store"), "a record of this machine says what becomes of it");
+        assert!(living(&dead, &future, "/nonexistent/sandbox/store"));
+        assert_eq!(of(&[(GUEST, glovebox_embedded_guest::HASH)], year).1, false);
+        assert_eq!(of(&[(GUEST, "another")], 60).1, false);
+        assert!(of(&[(GUEST, "another")], year).1);
+    }
+
+    #[test]
     fn a_living_one_that_has_not_started_is_needed_as_long_as_somebody_is_about_to_start_it() {
         let now = Timestamp::now();
         let mine = this_process();

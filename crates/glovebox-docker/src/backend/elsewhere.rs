@@ -417,3 +417,69 @@ fn pack_file(place: &Path, name: &str, give: &Pieces) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All of an archive, and how its making ended.
+    fn packed(part: Part) -> (Vec<u8>, io::Result<()>) {
+        let (give, mut take) = mpsc::channel(ON_THEIR_WAY);
+        let packing = std::thread::spawn(move || part.pack(&give));
+        let mut bytes = Vec::new();
+        while let Some(Ok(piece)) = take.blocking_recv() {
+            bytes.extend(piece);
+        }
+        (bytes, packing.join().unwrap())
+    }
+
+    fn entries(bytes: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
+        let mut archive = tar::Archive::new(bytes);
+        let entries = archive.entries().unwrap().map(|entry| {
+            let mut entry = entry.unwrap();
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content).unwrap();
+            let name = entry.path().unwrap().to_string_lossy().into_owned();
+            (name, entry.header().mode().unwrap(), content)
+        });
+        entries.collect()
+    }
+
+    #[test]
+    fn our_own_files_are_packed_with_the_one_that_says_so_as_the_last() {
+        let found = entries(&own_archive(User { uid: 1000, gid: 1000 }).unwrap());
+        let names: Vec<&str> = found.iter().map(|(name, ..)| name.as_str()).collect();
+        assert_eq!(names, ["guest", "passwd", "group", COMPLETE]);
+        assert_eq!((found[0].1, found[0].2.as_slice()), (0o555, glovebox_embedded_guest::PROGRAM));
+    }
+
+    #[test]
+    fn files_and_folders_of_the_caller_are_packed_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        let content = vec![7; PIECE + 700];
+        fs::write(&file, &content).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        let (bytes, end) = packed(Part::File(file.clone(), "3".to_owned()));
+        assert!(end.is_ok() && bytes.len() % 512 == 0);
+        assert_eq!(entries(&bytes), [("3".to_owned(), 0o640, content.clone())]);
+        let (bytes, end) = packed(Part::Folder(folder.path().to_owned()));
+        assert!(end.is_ok());
+        assert_eq!(entries(&bytes).iter().map(|(name, ..)| name.as_str()).collect::<Vec<_>>(), ["file"]);
+        assert!(packed(Part::File("/dev/null".into(), "1".to_owned())).1.is_err());
+        assert!(packed(Part::File("/nonexistent".into(), "1".to_owned())).1.is_err());
+    }
+
+    #[test]
+    fn what_is_to_be_mounted_is_numbered_and_folders_are_made_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "x").unwrap();
+        let (mut one, mut two) = (file, folder.path().to_owned());
+        let parts = parts_of(&[&mut one, &mut two]).unwrap();
+        let paths: Vec<&str> = parts.iter().map(|(path, _)| path.as_str()).collect();
+        assert_eq!(paths, ["/fill", "/fill", "/fill/1"]);
+        let Part::Whole(folders) = &parts[0].1 else { panic!("folders come first") };
+        assert_eq!(entries(folders).iter().map(|(name, ..)| name.as_str()).collect::<Vec<_>>(), ["1"]);
+    }
+}

@@ -40,6 +40,7 @@ impl NativeBackend {
             one_store: true,
             own_root: true,
             files_through_guest: false,
+            host_folders: true,
             counters: true,
         })
     }
