@@ -111,11 +111,15 @@ impl Client {
             ..CreateExecOptions::default()
         };
         let what = "reach the guest";
-        let made = self.ask(what, SLOW, self.docker.create_exec(container, options)).await?;
+        let ended = |error: Error| match error.message.contains("is not running") {
+            true => Error::new(ErrorCode::SandboxLost, "the sandbox has ended").because(error),
+            false => error,
+        };
+        let made = self.ask(what, SLOW, self.docker.create_exec(container, options)).await.map_err(ended)?;
         let options = StartExecOptions { output_capacity: Some(AT_ONCE), ..StartExecOptions::default() };
         let started = self.ask(what, SLOW, self.docker.start_exec(&made.id, Some(options))).await;
         let started =
-            started.map_err(|error| if is_full(&error.message) { too_many().because(error) } else { error })?;
+            started.map_err(|error| if is_full(&error.message) { too_many().because(error) } else { ended(error) })?;
         let StartExecResults::Attached { output, input } = started else {
             return Err(Error::new(
                 ErrorCode::SandboxSetup,

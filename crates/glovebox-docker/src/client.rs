@@ -207,12 +207,14 @@ impl Client {
             };
         }
         let message = format!("Docker at {} cannot be reached: {what}", self.place);
-        let hint = if self.is_local() {
-            "is Docker running, and may you use its socket? `glovebox doctor` looks; --backend native needs no Docker"
-        } else {
-            "see DOCKER_HOST, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH; --backend native needs no Docker"
-        };
-        Error::new(ErrorCode::BackendUnavailable, message).because(error).hint(hint)
+        if !self.is_local() {
+            return Error::new(ErrorCode::BackendUnavailable, message)
+                .because(std::io::Error::other(transport::bottom(&error)))
+                .hint("see DOCKER_HOST, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH; --backend native needs no Docker");
+        }
+        Error::new(ErrorCode::BackendUnavailable, message).because(error).hint(
+            "is Docker running, and may you use its socket? `glovebox doctor` looks; --backend native needs no Docker",
+        )
     }
 }
 

@@ -242,8 +242,8 @@ mod tests {
         assert!(!living(other, &future, "/nonexistent/sandbox/store"));
         assert!(!living(other, &past, "/proc/self/store"), "a record of this machine says what becomes of it");
         assert!(living(&dead, &future, "/nonexistent/sandbox/store"));
-        assert_eq!(of(&[(GUEST, glovebox_embedded_guest::HASH)], year).1, false);
-        assert_eq!(of(&[(GUEST, "another")], 60).1, false);
+        assert!(!of(&[(GUEST, glovebox_embedded_guest::HASH)], year).1);
+        assert!(!of(&[(GUEST, "another")], 60).1);
         assert!(of(&[(GUEST, "another")], year).1);
     }
 

@@ -124,16 +124,27 @@ pub(crate) fn trouble(error: &DockerError) -> Option<(String, &'static str)> {
         return wants_tls
             .then(|| ("it wants TLS".to_owned(), "set DOCKER_TLS_VERIFY=1, and DOCKER_CERT_PATH to its certificates"));
     }
-    let mut cause = error.source();
-    while let Some(found) = cause {
-        let inner = found.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        let tls = found.downcast_ref::<rustls::Error>().or_else(|| inner.and_then(|inner| inner.downcast_ref()));
-        if let Some(tls) = tls {
-            return Some(explained(tls));
-        }
-        cause = found.source();
+    causes(error).iter().find_map(|cause| cause.downcast_ref::<rustls::Error>()).map(explained)
+}
+
+/// What is at the bottom of a failure, in the words of the machine.
+pub(crate) fn bottom(error: &DockerError) -> String {
+    causes(error).last().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+/// All that a failure came from, the nearest first. What an error of the system holds is hidden from who asks for its source.
+fn causes(error: &DockerError) -> Vec<&(dyn std::error::Error + 'static)> {
+    let mut causes = Vec::new();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        causes.push(cause);
+        let held = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = match held {
+            Some(held) => Some(held),
+            None => cause.source(),
+        };
     }
-    None
+    causes
 }
 
 fn explained(error: &rustls::Error) -> (String, &'static str) {
@@ -168,5 +179,25 @@ fn explained(error: &rustls::Error) -> (String, &'static str) {
         ) => (format!("it does not take our certificate ({alert:?})"), OURS),
         rustls::Error::InvalidMessage(_) => ("it does not speak TLS".to_owned(), NO_TLS),
         other => (format!("TLS failed: {other}"), NO_TLS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_in_which_tls_fails_has_a_remedy_of_its_own() {
+        let explained = |error| explained(&error);
+        let wrong = |wrong| rustls::Error::InvalidCertificate(wrong);
+        assert!(explained(wrong(CertificateError::Expired)).1.contains("clock"));
+        assert!(explained(wrong(CertificateError::UnknownIssuer)).1.contains("ca.pem"));
+        assert!(explained(wrong(CertificateError::NotValidForName)).1.contains("DOCKER_HOST"));
+        assert!(explained(rustls::Error::AlertReceived(AlertDescription::UnknownCA)).1.contains("key.pem"));
+        let wants = DockerError::DockerResponseServerError {
+            status_code: 400,
+            message: "Client sent an HTTP request to an HTTPS server.".to_owned(),
+        };
+        assert!(trouble(&wants).unwrap().1.contains("DOCKER_TLS_VERIFY"));
     }
 }
