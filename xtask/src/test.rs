@@ -83,7 +83,9 @@ pub(crate) fn test() -> Result<()> {
     suites.run("Docker for tests", docker::check);
     suites.run("Docker faults", docker::faults::check);
     suites.run("conformance, docker", docker_conformance);
-    suites.run("… on another machine", remote_conformance);
+    suites.run("… on another machine", docker::elsewhere::remote);
+    suites.run("… in gVisor", docker::elsewhere::gvisor);
+    suites.run("… on Podman", docker::elsewhere::podman);
     suites.run("command line, docker", docker::command::check);
     suites.run("clippy", || clippy?.wait().map(|()| Counts::one()));
     suites.run("the README's first command", || {
@@ -161,7 +163,7 @@ fn conformance(flags: &[&str]) -> Result<Counts> {
 }
 
 /// One run of the suite: what starts it, and its flags.
-fn suite(by: &[&str], flags: &[&str]) -> Result<Counts> {
+pub(crate) fn suite(by: &[&str], flags: &[&str]) -> Result<Counts> {
     let program = built("debug", "conformance").to_string_lossy().into_owned();
     let argv = [by, &[program.as_str()], flags].concat();
     let (ok, text) = run_and_read(&argv)?;
@@ -178,35 +180,6 @@ fn docker_conformance() -> Result<Counts> {
     let image = docker::images::reference("debian");
     suite(&["env", &host], &["--backend", "docker", "--image", &image])
 }
-
-/// The most telling cases with the same engine at the end of a network, where no folder of this machine is seen.
-fn remote_conformance() -> Result<Counts> {
-    let daemon = docker::with_images(docker::daemon::Lifetime::OfThisProcess)?;
-    let variables = docker::remote::Remote::of(&daemon.places)?.variables();
-    let socket = format!("CONFORMANCE_DOCKER_SOCKET={}", daemon.places.run.join("docker.sock").display());
-    let mut by = vec!["env".to_owned(), socket];
-    by.extend(variables.map(|(name, value)| format!("{name}={value}")));
-    let by: Vec<&str> = by.iter().map(String::as_str).collect();
-    let image = docker::images::reference("debian");
-    suite(&by, &[&["--backend", "docker", "--image", &image, "--longest", "120"], &ON_ANOTHER_MACHINE[..]].concat())
-}
-
-/// Parts of the sentences of those cases.
-const ON_ANOTHER_MACHINE: [&str; 13] = [
-    "eight mebibytes come back from an echo unchanged",
-    "stdout and stderr are kept apart",
-    "output arrives while the program still runs",
-    "memory that kills only a child is a limit that was hit",
-    "a sandbox that goes away under its run is lost",
-    "a run survives the loss of its connection",
-    "a client that is killed does not end its run",
-    "a stopped sandbox has no process and all of its files",
-    "a paused sandbox takes no run and can be destroyed",
-    "what a run defines is there for the next",
-    "a file is written and read back byte for byte",
-    "writes into an overlay stay inside and come back as changes",
-    "a read only workspace cannot be written",
-];
 
 /// Reads the last line that holds `N passed`, and the reasons from the lines `skipped: CASE: WHY` behind it.
 pub(crate) fn count_conformance(text: &str) -> Counts {

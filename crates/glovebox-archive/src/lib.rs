@@ -8,10 +8,14 @@
 //! the folder that was given, part by part, without following any symbolic link. Only regular files, folders and links are
 //! made; of a mode only the permission bits are taken. What cannot be packed or made is left out and counted, and never
 //! silently.
+//!
+//! Beside it, [`taken`] adds up what folders take on a disk.
 
 mod folder;
 mod pack;
 mod read;
+mod resolve;
+pub mod taken;
 mod unpack;
 mod walk;
 
@@ -20,6 +24,7 @@ use std::{fmt, io};
 pub use folder::{Listed, is_kernels_own, open_beneath, read_some};
 pub use pack::Pack;
 pub use read::{Entry, Event, Kind, Reader};
+pub use resolve::open_at;
 pub use unpack::{LinkRule, Unpack, write_all};
 pub use walk::{Found, Step, Walk};
 

@@ -43,8 +43,10 @@ pub struct Features {
     pub scoped_sockets: bool,
     /// Without control groups memory is held by a watch and by a resource limit of each process.
     pub watched_memory: bool,
-    /// Host files appear with shifted owners.
+    /// Folders of the host that are mounted appear with shifted owners: whoever they belong to is the user of commands inside.
     pub idmapped_mounts: bool,
+    /// Every sandbox has ids of the host that nothing else has.
+    pub own_ids: bool,
     /// The guest runs under another id than the commands.
     pub separate_guest: bool,
     /// Processes of several runs in one sandbox are told apart by the kernel, so that ending one run ends all of it,
@@ -61,6 +63,12 @@ pub struct Features {
     /// The root is Glovebox's own: its mounts show no path of the host and run no program with the rights of its owner, and only
     /// what was asked for is in it.
     pub own_root: bool,
+    /// A sandbox has a namespace of control groups of its own.
+    pub group_namespace: bool,
+    /// How many files and folders a sandbox that ends with its run can hold is limited.
+    pub inode_limit: bool,
+    /// Programs meet the host's own kernel. Another one, such as gVisor's, lacks calls of it, files of its `/proc` and what it counts.
+    pub host_kernel: bool,
     /// No folder of the host holds the files of a sandbox, so they are there only while it runs: see
     /// [`Backend::files_through_guest`].
     pub files_through_guest: bool,

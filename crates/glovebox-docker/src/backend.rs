@@ -4,6 +4,7 @@ mod elsewhere;
 mod finding;
 mod making;
 mod sweeping;
+mod watching;
 
 use std::{
     collections::HashMap,
@@ -26,14 +27,18 @@ use jiff::Timestamp;
 use tokio::{net::UnixListener, sync::OnceCell};
 
 use crate::{
+    attaching,
     bridge::Key,
     client::{Client, QUICK, SLOW},
     counted::Groups,
     describe::{self, Machine, OwnFiles},
+    disk::Before,
+    gvisor,
     images::{FoundImage, Listener},
     meeting::Meeting,
     told::Ear,
 };
+use watching::Watching;
 
 /// Where a Docker backend finds what it needs.
 #[derive(Clone, Debug)]
@@ -42,6 +47,8 @@ pub struct Settings {
     pub host: Option<String>,
     /// The image of sandboxes that name none.
     pub image: Option<ImageReference>,
+    /// The runtime of sandboxes that name none; without one, the engine's own choice.
+    pub runtime: Option<String>,
     /// The folder for sockets, which does not outlive the host.
     pub runtime_folder: PathBuf,
     /// The folder for what does.
@@ -88,10 +95,15 @@ struct Held {
     /// Who hears of kills for memory there.
     ear: Option<Ear>,
     met: OnceCell<Met>,
+    /// What was in the folders and volumes that it writes, before it began.
+    before: Before,
+    watching: Watching,
     /// How many in this process hold on to a living sandbox.
     users: AtomicUsize,
     /// Docker did not answer when the end was asked for.
     unanswered: AtomicBool,
+    /// Why the guest could not be met.
+    trouble: Mutex<Option<(ErrorCode, String, Option<String>)>>,
 }
 
 /// What is known of a sandbox whose guest said that it is ready.
@@ -163,7 +175,7 @@ impl DockerBackend {
 
     /// What is known of a sandbox, once its guest said that it is ready.
     async fn met<'a>(&self, held: &'a Held) -> Result<&'a Met> {
-        held.met.get_or_try_init(|| self.meet(held)).await
+        held.met.get_or_try_init(|| async { self.meet(held).await.inspect_err(|error| held.note(error)) }).await
     }
 
     /// What was counted of a sandbox until now, by this kernel or by an engine on another machine.
@@ -176,11 +188,14 @@ impl DockerBackend {
     }
 
     /// What a sandbox uses now.
-    async fn in_use(&self, held: &Held) -> Result<Option<UsageNow>> {
+    async fn in_use(&self, id: SandboxId, held: &Held) -> Result<Option<UsageNow>> {
         match (held.met.get(), self.client.is_local()) {
             (None, _) => Ok(None),
             (Some(met), true) => {
-                let disk = (met.created.limits.store == "tmpfs").then(|| met.store().used_bytes);
+                let disk = match met.created.limits.store == "tmpfs" {
+                    true => Some(met.store().used_bytes),
+                    false => self.in_volumes(id, held).await,
+                };
                 Ok(Some(met.groups.usage(disk)))
             }
             (Some(_), false) => self.client.usage(&held.container).await.map(Some),
@@ -209,6 +224,23 @@ impl DockerBackend {
     }
 }
 
+impl Held {
+    /// Keeps why the guest could not be met.
+    fn note(&self, error: &Error) {
+        let told = (error.code, error.message.clone(), error.hint.clone());
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(told);
+    }
+
+    /// Why the guest could not be met.
+    fn trouble(&self) -> Error {
+        let told = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match told {
+            Some((code, message, hint)) => Error { hint, ..Error::new(code, message) },
+            None => Error::new(ErrorCode::SandboxLost, "the sandbox is gone"),
+        }
+    }
+}
+
 impl Met {
     /// What the kernel counted until now.
     fn evidence(&self) -> Evidence {
@@ -224,7 +256,7 @@ impl Met {
         let Some(pid) = self.pid else { return unknown };
         let root = Path::new("/proc").join(pid.to_string()).join("root");
         let mut store: Option<StoreUse> = None;
-        for folder in ["workspace", "home/user", "tmp"] {
+        for folder in ["workspace", "home/user", "tmp", "dev/shm"] {
             let Ok(found) = rustix::fs::statvfs(root.join(folder)) else { return unknown };
             let used = (found.f_blocks - found.f_bfree) * found.f_frsize;
             let (free, inodes) = (found.f_bavail * found.f_frsize, found.f_favail);
@@ -247,18 +279,28 @@ impl Backend for DockerBackend {
 
     async fn probe(&self) -> Result<Features> {
         self.client.ask("say whether it is there", QUICK, self.client.docker.ping()).await?;
-        Ok(Features {
+        let machine = self.machine().await?;
+        let is_local = self.client.is_local();
+        let features = Features {
+            disk_limit: machine.can_be_watched,
             namespaces: true,
             cgroup_limits: true,
             separate_guest: true,
             living: true,
             pause: true,
             workspace_overlay: true,
+            host_kernel: true,
             files_through_guest: true,
-            host_folders: self.client.is_local(),
-            counters: self.client.is_local(),
+            mounts: is_local && (attaching::may_attach() || attaching::is_user_of_commands()),
+            idmapped_mounts: is_local && attaching::may_attach(),
+            group_namespace: machine.group_namespaces,
+            inode_limit: !machine.is_podman,
+            host_folders: is_local,
+            counters: is_local,
             ..Features::default()
-        })
+        };
+        let in_gvisor = machine.runtimes.is_gvisor(self.settings.runtime.as_deref());
+        Ok(if in_gvisor { gvisor::features(features) } else { features })
     }
 
     fn files_through_guest(&self) -> bool {
@@ -307,10 +349,16 @@ impl Backend for DockerBackend {
 
     async fn usage(&self, id: SandboxId) -> Result<UsageNow> {
         let held = self.hold(id).await?;
-        self.in_use(&held).await?.ok_or_else(|| gone(id))
+        self.in_use(id, &held).await?.ok_or_else(|| gone(id))
     }
 
-    async fn watched_limit(&self, _id: SandboxId, _run: Option<RunId>) -> Outgrown {
+    async fn watched_limit(&self, id: SandboxId, _run: Option<RunId>) -> Outgrown {
+        if let Ok(held) = self.held(id)
+            && let Some(watch) = self.watch_over(id, &held).await
+            && let Ok(outgrown) = watch.follow().recv().await
+        {
+            return outgrown;
+        }
         std::future::pending().await
     }
 
@@ -408,7 +456,7 @@ impl Backend for DockerBackend {
     async fn unused_for(&self, id: SandboxId) -> Option<Duration> {
         let held = self.hold(id).await.ok()?;
         let unused = held.meeting.unused_for()?;
-        self.in_use(&held).await.ok().flatten().filter(|now| now.processes == 0).map(|_| unused)
+        self.in_use(id, &held).await.ok().flatten().filter(|now| now.processes == 0).map(|_| unused)
     }
 
     async fn remove_store(&self, store: &Path) -> Result<()> {

@@ -11,12 +11,19 @@ use bollard::models::{
     MountVolumeOptions, ResourcesUlimits,
 };
 use glovebox_core::{
-    Access, Enforcement, Error, ErrorCode, HOME_DIR, LimitKind, LimitsInForce, MountKind, Network, Result, SandboxId,
-    SandboxSpec, WORKING_DIR, WORKSPACE_DIR, WorkspaceMode,
+    Access, Enforcement, Error, ErrorCode, HOME_DIR, LimitKind, LimitsInForce, Network, Result, SandboxId, SandboxSpec,
+    WORKING_DIR, WORKSPACE_DIR, WorkspaceMode,
 };
-use glovebox_proto::container::{CHANNEL, Door, GUEST, PLAN, Plan};
+use glovebox_proto::container::{AttachedMount, CHANNEL, Door, GUEST, MountPlace, PLAN, Plan};
 
-use crate::{counted::OWN_PROCESSES, owner, told::OF_A_BRIDGE};
+use crate::{
+    attaching,
+    counted::OWN_PROCESSES,
+    disk::{written_in_place, written_volumes},
+    gvisor::Runtimes,
+    owner,
+    told::OF_A_BRIDGE,
+};
 
 /// What guest and zygote need to change user, to signal commands, to give them their folders, and to let go of the rest.
 const CAPABILITIES: [&str; 5] = ["SETUID", "SETGID", "KILL", "CHOWN", "SETPCAP"];
@@ -57,10 +64,17 @@ const SYSCTLS: [(&str, &str); 1] = [("net.ipv6.conf.all.disable_ipv6", "0")];
 const HOST_NAME: &str = "glovebox";
 
 /// What Docker has.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Machine {
     pub(crate) memory: u64,
     pub(crate) cpus: f64,
+    /// Whether this process can look at what is in its volumes, and at whatever else programs write.
+    pub(crate) can_be_watched: bool,
+    /// Whether it is Podman.
+    pub(crate) is_podman: bool,
+    /// Whether it gives containers a namespace of control groups.
+    pub(crate) group_namespaces: bool,
+    pub(crate) runtimes: Runtimes,
 }
 
 /// Files of ours that every container has.
@@ -70,6 +84,8 @@ pub(crate) struct OwnFiles {
     pub(crate) guest: PathBuf,
     /// Who there is inside, as in every sandbox; each with its place there.
     pub(crate) accounts: Vec<(PathBuf, &'static str)>,
+    /// A folder and a file with nothing in them, for places of mounts.
+    pub(crate) empty: (PathBuf, PathBuf),
     /// The volume of the engine that holds them, where it sees no folder of ours.
     pub(crate) volume: Option<String>,
 }
@@ -86,6 +102,13 @@ pub(crate) enum Entrance {
     },
 }
 
+impl Entrance {
+    /// What is attached by us; none where the engine mounts. Nobody attaches anything on another machine.
+    fn attached(&self, spec: &SandboxSpec) -> Option<Vec<AttachedMount>> {
+        attaching::mounts(spec).filter(|_| matches!(self, Entrance::Folder(_)))
+    }
+}
+
 /// The limits that the machine can give.
 pub(crate) fn limits_in_force(spec: &SandboxSpec, machine: Machine) -> LimitsInForce {
     let asked = &spec.limits;
@@ -97,7 +120,13 @@ pub(crate) fn limits_in_force(spec: &SandboxSpec, machine: Machine) -> LimitsInF
         (LimitKind::Cpus, cpus < asked.cpus),
         (LimitKind::Disk, disk < asked.disk),
     ];
-    let files = if spec.living.is_some() { Enforcement::None } else { Enforcement::Filesystem };
+    let files = match needs_watch(spec) {
+        false => Enforcement::Filesystem,
+        true if machine.can_be_watched => Enforcement::Watched,
+        true => Enforcement::None,
+    };
+    let volumes = if machine.can_be_watched { Enforcement::Watched } else { Enforcement::None };
+    let volumes = written_volumes(spec).next().map(|_| ("volumes", volumes));
     let held = [
         ("memory", Enforcement::Cgroup),
         ("cpus", Enforcement::Cgroup),
@@ -119,8 +148,29 @@ pub(crate) fn limits_in_force(spec: &SandboxSpec, machine: Machine) -> LimitsInF
         memory_group_bytes: Some(memory + OWN_MEMORY),
         store: if spec.living.is_some() { "volume" } else { "tmpfs" }.into(),
         lowered: lowered.into_iter().filter(|(_, is_lower)| *is_lower).map(|(kind, _)| kind).collect(),
-        enforcement: held.into_iter().map(|(name, by)| (name.to_owned(), by)).collect::<BTreeMap<_, _>>(),
+        enforcement: held
+            .into_iter()
+            .chain(volumes)
+            .map(|(name, by)| (name.to_owned(), by))
+            .collect::<BTreeMap<_, _>>(),
     }
+}
+
+/// Whether a sandbox writes to something that no file system limits.
+fn needs_watch(spec: &SandboxSpec) -> bool {
+    spec.living.is_some() || written_in_place(spec).next().is_some()
+}
+
+/// Whether what programs write outlives the sandbox and belongs to somebody: the owner of a folder, or the id 1000 of the host. What is in a
+/// volume that we attach is nobody's.
+fn writes_to_host(spec: &SandboxSpec) -> bool {
+    needs_watch(spec) || (attaching::mounts(spec).is_none() && written_volumes(spec).next().is_some())
+}
+
+/// No file of a sandbox that writes to something which no file system limits is larger: it could outgrow that before anybody looks.
+fn largest_file(spec: &SandboxSpec, disk: u64) -> Option<u64> {
+    let volumes = written_volumes(spec).map(|(_, bytes)| bytes).max();
+    (needs_watch(spec) || volumes.is_some()).then(|| disk.max(volumes.unwrap_or(0)))
 }
 
 /// Turns the paths of the host in a description into real ones, or says which cannot be used.
@@ -134,12 +184,9 @@ pub(crate) fn with_real_paths(spec: &SandboxSpec) -> Result<SandboxSpec> {
         }
     }
     for mount in &mut spec.mounts {
-        if mount.kind != MountKind::Host {
-            let message = "volumes, caches and projects are not there yet with the backend docker";
-            return Err(Error::new(ErrorCode::NotSupported, message).hint("use --backend native for them"));
-        }
         mount.source = real(&mount.source)?;
     }
+    spec.mounts.iter().try_for_each(|mount| attaching::check(&spec, mount))?;
     Ok(spec)
 }
 
@@ -154,14 +201,18 @@ fn plan(spec: &SandboxSpec, limits: &LimitsInForce, entrance: &Entrance) -> Plan
         uid: spec.user.uid,
         gid: spec.user.gid,
         open_files: limits.open_files,
+        largest_file: largest_file(spec, limits.disk_bytes),
         living: spec.living.is_some(),
         network: spec.network == Network::Full,
+        writes_to_host: writes_to_host(spec),
+        awaits_mounts: entrance.attached(spec).is_some_and(|mounts| !mounts.is_empty()),
         written: written.map(|mount| mount.target.as_str().to_owned()).collect(),
         idle_ms: spec.living.as_ref().and_then(|living| living.lifetime.idle).map(|idle| idle.as_millis() as u64),
         expires_ms: spec
             .living
             .as_ref()
             .and_then(|living| living.lifetime.expires_at(living.created_at).map(|at| at.as_millisecond())),
+        own_kernel: false,
         door: match entrance {
             Entrance::Folder(_) => Door::Folder,
             Entrance::Bridge { key_sha256 } => Door::Bridge { key_sha256: key_sha256.clone() },
@@ -198,7 +249,9 @@ pub(crate) fn container(
         format!("rw,exec,nosuid,nodev,size={size},nr_inodes={inodes},mode={mode}")
     };
     let small = limits.disk_bytes.min(LARGEST_TMP);
-    let mut tmpfses = HashMap::from([("/tmp".to_owned(), tmpfs(small, "1777"))]);
+    // The engine's own limits bytes and no files.
+    let shared = tmpfs(small.min(limits.memory_bytes), "1777");
+    let mut tmpfses = HashMap::from([("/tmp".to_owned(), tmpfs(small, "1777")), ("/dev/shm".to_owned(), shared)]);
     let mut mounts = vec![bind(&own.guest, GUEST, true)];
     let mut own_processes = OWN_PROCESSES;
     match entrance {
@@ -217,12 +270,7 @@ pub(crate) fn container(
         tmpfses.insert(WORKSPACE_DIR.to_owned(), tmpfs(limits.disk_bytes, "0755"));
         tmpfses.insert(HOME_DIR.to_owned(), tmpfs(limits.disk_bytes, "0755"));
     }
-    if let Some(workspace) = spec.workspace.as_ref().filter(|workspace| workspace.mode != WorkspaceMode::Overlay) {
-        mounts.push(bind(&workspace.source, WORKING_DIR, workspace.mode == WorkspaceMode::ReadOnly));
-    }
-    mounts.extend(
-        spec.mounts.iter().map(|mount| bind(&mount.source, mount.target.as_str(), mount.access == Access::ReadOnly)),
-    );
+    mounts.extend(of_this_machine(spec, own, entrance));
     let memory = limits.memory_group_bytes.unwrap_or(limits.memory_bytes) as i64;
     let host = HostConfig {
         memory: Some(memory),
@@ -233,13 +281,12 @@ pub(crate) fn container(
         // Files that may be open are bounded by the zygote; the guest needs some for each run.
         ulimits: Some(vec![ulimit("core", 0)]),
         tmpfs: Some(tmpfses),
-        shm_size: Some(small.min(limits.memory_bytes) as i64),
         mounts: Some(mounts),
         readonly_rootfs: Some(true),
         network_mode: Some(if spec.network == Network::Full { "default" } else { "none" }.to_owned()),
         cap_drop: Some(vec!["ALL".to_owned()]),
         cap_add: Some(CAPABILITIES.map(str::to_owned).to_vec()),
-        security_opt: Some(vec!["no-new-privileges:true".to_owned()]),
+        security_opt: Some(vec!["no-new-privileges:true".to_owned(), filter()]),
         masked_paths: Some(MASKED.map(str::to_owned).to_vec()),
         sysctls: (spec.network == Network::None)
             .then(|| SYSCTLS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()),
@@ -265,6 +312,26 @@ pub(crate) fn container(
         host_config: Some(host),
         ..ContainerCreateBody::default()
     }
+}
+
+/// What the engine is to mount of this machine; where we attach, empty places for what has none otherwise, as the root is read-only.
+fn of_this_machine(spec: &SandboxSpec, own: &OwnFiles, entrance: &Entrance) -> Vec<Mount> {
+    if let Some(attached) = entrance.attached(spec) {
+        let places = attached.iter().filter(|mount| mount.place == MountPlace::Made);
+        let (folder, file) = &own.empty;
+        let empty = |source: &str| if Path::new(source).is_dir() { folder } else { file };
+        return places.map(|mount| bind(empty(&mount.source), &mount.target, true)).collect();
+    }
+    let workspace = spec.workspace.iter().filter(|workspace| workspace.mode != WorkspaceMode::Overlay);
+    let workspace = workspace.map(|found| bind(&found.source, WORKING_DIR, found.mode == WorkspaceMode::ReadOnly));
+    let mounts = spec.mounts.iter();
+    let mounts = mounts.map(|mount| bind(&mount.source, mount.target.as_str(), mount.access == Access::ReadOnly));
+    workspace.chain(mounts).collect()
+}
+
+/// The filter of system calls that the whole container has, in place of the engine's own.
+fn filter() -> String {
+    format!("seccomp={}", glovebox_guest::seccomp::container_profile())
 }
 
 fn bind(source: &Path, target: &str, read_only: bool) -> Mount {

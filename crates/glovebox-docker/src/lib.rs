@@ -12,18 +12,22 @@
 //! A one-shot container ends when its one connection does, and Docker removes it then: a caller who is killed leaves
 //! nothing behind. A living one stays until it is removed, and its files are in volumes that outlive it.
 
+mod attaching;
 mod backend;
 mod bridge;
 mod client;
 mod counted;
 mod credentials;
 mod describe;
+mod disk;
+mod gvisor;
 mod images;
 mod layers;
 mod looking;
 mod meeting;
 mod owner;
 mod place;
+mod podman;
 mod told;
 mod transport;
 

@@ -13,11 +13,11 @@ use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{
-    Case,
+    Case, containment,
     daemon::{Daemon, Lifetime},
     images,
     registry::{Door, PASSWORD, Registry, USER},
-    tally, with_images,
+    storage, tally, with_images,
 };
 use crate::{
     suites::{Counts, command, run},
@@ -28,19 +28,26 @@ use crate::{
 pub(crate) fn check() -> Result<Counts> {
     run(&["cargo", "build", "--locked", "-p", "glovebox-cli", "--bin", "glovebox"])?;
     let daemon = with_images(Lifetime::OfThisProcess)?;
-    let cases: [(&str, Case); 6] = [
+    let cases: [(&str, Case); 10] = [
         ("an image is fetched, listed, used and removed", an_image_comes_and_goes),
         ("a run fetches the image that it needs, and says so", a_run_fetches),
         ("a stranger is told that a registry is locked", a_stranger_is_told),
         ("a locked registry gives to whom docker login knows", a_registry_knows_its_user),
         ("a locked registry gives to whom a credential helper knows", a_helper_is_asked),
         ("sandboxes of two backends are reached by their names alone", two_backends),
+        ("a volume is the same in sandboxes of two backends", storage::a_volume_of_two_backends),
+        ("what a killed maker left in Docker waits for whoever can remove it", storage::what_a_maker_left),
+        (
+            "a process that Docker starts in a container is held by our profile",
+            containment::the_profile_holds_the_whole_container,
+        ),
+        ("every guarantee that a Docker engine can give holds", containment::what_is_promised_holds),
     ];
     Ok(tally(&daemon, &cases))
 }
 
 /// The program with settings of its own: a Docker configuration, a data folder and programs in this folder.
-fn glovebox(daemon: &Daemon, folder: &Path, args: &[&str]) -> Result<Output> {
+pub(super) fn glovebox(daemon: &Daemon, folder: &Path, args: &[&str]) -> Result<Output> {
     let program = built("debug", "glovebox").to_string_lossy().into_owned();
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
     let mut called = command(&[&[program.as_str()], args].concat());
@@ -53,7 +60,7 @@ fn glovebox(daemon: &Daemon, folder: &Path, args: &[&str]) -> Result<Output> {
 }
 
 /// Calls the program, which must do what it is asked for, and gives its document.
-fn document(daemon: &Daemon, folder: &Path, args: &[&str]) -> Result<Value> {
+pub(super) fn document(daemon: &Daemon, folder: &Path, args: &[&str]) -> Result<Value> {
     let output = glovebox(daemon, folder, &[args, &["--json"]].concat())?;
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -62,13 +69,13 @@ fn document(daemon: &Daemon, folder: &Path, args: &[&str]) -> Result<Value> {
 }
 
 /// An empty folder for one case.
-fn folder(daemon: &Daemon, name: &str) -> Result<std::path::PathBuf> {
+pub(super) fn folder(daemon: &Daemon, name: &str) -> Result<std::path::PathBuf> {
     let folder = daemon.places.run.join("command").join(name);
     fs::create_dir_all(&folder)?;
     Ok(folder)
 }
 
-const DOCKER: [&str; 2] = ["--backend", "docker"];
+pub(super) const DOCKER: [&str; 2] = ["--backend", "docker"];
 
 fn pull(daemon: &Daemon, folder: &Path, image: &str) -> Result<Value> {
     document(daemon, folder, &["images", "pull", image, DOCKER[0], DOCKER[1]])

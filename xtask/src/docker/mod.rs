@@ -1,7 +1,9 @@
 //! Docker for the tests: a private daemon, images, registries. The verb `docker` gives the same to a person.
 
 pub(crate) mod command;
+mod containment;
 pub(crate) mod daemon;
+pub(crate) mod elsewhere;
 pub(crate) mod faults;
 pub(crate) mod images;
 mod leftovers;
@@ -9,6 +11,7 @@ mod podman;
 mod registry;
 mod relay;
 pub(crate) mod remote;
+mod storage;
 
 use std::time::Instant;
 
@@ -63,7 +66,22 @@ pub(crate) fn docker(args: &[String]) -> Result<()> {
             suites.run("Docker faults", || faults::some(filter));
             suites.finish()
         }
-        _ => bail!("what was meant: start, stop, status, check or faults?"),
+        ["gvisor"] => {
+            let mut suites = Suites::new();
+            suites.run("conformance in gVisor", elsewhere::gvisor);
+            suites.finish()
+        }
+        ["podman"] => {
+            let mut suites = Suites::new();
+            suites.run("conformance on Podman", elsewhere::podman);
+            suites.finish()
+        }
+        ["remote"] => {
+            let mut suites = Suites::new();
+            suites.run("conformance on another machine", elsewhere::remote);
+            suites.finish()
+        }
+        _ => bail!("what was meant: start, stop, status, check, faults, gvisor, podman or remote?"),
     }
 }
 

@@ -22,7 +22,9 @@ use bollard::{
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use glovebox_archive::Pack;
-use glovebox_core::{Access, Error, ErrorCode, LimitsInForce, Result, SandboxId, SandboxSpec, User, WorkspaceMode};
+use glovebox_core::{
+    Access, Error, ErrorCode, LimitsInForce, MountKind, Result, SandboxId, SandboxSpec, User, WorkspaceMode,
+};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep, timeout},
@@ -67,6 +69,7 @@ impl DockerBackend {
         let spec = &self.give(id, spec, image).await?;
         let make = async |own: &OwnFiles| {
             let body = describe::container(id, spec, &image.id, limits, (own, &entrance));
+            let body = self.adapted(body, spec, limits).await?;
             let options = CreateContainerOptionsBuilder::new().name(name).build();
             let asked = self.client.docker.create_container(Some(options), body);
             self.client.ask("make a container", SLOW, asked).await.map(|made| made.id)
@@ -107,7 +110,7 @@ impl DockerBackend {
             name => layers::is_not_the_first(&ready, name),
         };
         let isolation = layers::look(&held.spec, &ready, is_own, holds_memory);
-        making::met(held, Box::new(bridge), (None, isolation))
+        making::met(held, Box::new(bridge), &ready, (None, isolation))
     }
 
     /// Connects to the guest of a living sandbox there.
@@ -141,6 +144,8 @@ impl DockerBackend {
                 (folder.join("group"), "/etc/group"),
                 (folder.join(COMPLETE), describe::COMPLETE),
             ],
+            // Nothing is attached there.
+            empty: (PathBuf::new(), PathBuf::new()),
             volume: Some(name),
         };
         installed.insert((user.uid, user.gid), own.clone());
@@ -181,6 +186,9 @@ impl DockerBackend {
     /// Copies what is to be mounted into a volume of the sandbox's own. Gives a description whose mounts are there.
     async fn give(&self, id: SandboxId, spec: &SandboxSpec, image: &FoundImage) -> Result<SandboxSpec> {
         let mut there = spec.clone();
+        if spec.mounts.iter().any(|mount| mount.kind != MountKind::Host) {
+            return Err(self.not_shared("volumes, caches and projects cannot be used"));
+        }
         if let Some(mount) = spec.mounts.iter().find(|mount| mount.access == Access::ReadWrite) {
             return Err(self.not_shared(&format!("{} cannot be written to", mount.source.display())));
         }

@@ -10,36 +10,53 @@ use std::{
     },
 };
 
-use bollard::{errors::Error as DockerError, query_parameters::CreateContainerOptionsBuilder};
+use bollard::{
+    errors::Error as DockerError,
+    models::{ContainerCreateBody, SystemInfoCgroupVersionEnum},
+    query_parameters::CreateContainerOptionsBuilder,
+};
 use futures_util::StreamExt;
+use glovebox_archive::taken::Size;
 use glovebox_core::{
-    Created, Error, ErrorCode, GuestStream, Image, ImageReference, Isolation, LimitsInForce, Result, SandboxId,
-    SandboxSpec, User,
+    Created, Enforcement, Error, ErrorCode, GuestStream, Image, ImageReference, Isolation, LimitsInForce, Result,
+    SandboxId, SandboxSpec, User,
 };
 use glovebox_proto::{
     VERSION,
-    container::{Ready, Report},
+    container::{Attaching, Ready, Report},
 };
-use tokio::sync::OnceCell;
+use tokio::{io::AsyncWriteExt, net::UnixStream, sync::OnceCell};
 
-use super::{ARRIVAL, DockerBackend, Held, Met, gone, host_io};
+use super::{ARRIVAL, DockerBackend, Held, Met, gone, host_io, watching::Watching};
 use crate::{
+    attaching,
     bridge::Key,
     client::{QUICK, SLOW, is_of_transport},
     counted::Groups,
     describe::{self, Entrance, Machine, OwnFiles},
+    disk,
+    gvisor::{self, Runtimes},
     images::FoundImage,
     layers,
     meeting::{self, Meeting},
-    owner,
+    owner, podman,
 };
 
 impl DockerBackend {
     /// Makes the container of a sandbox and starts it.
     pub(super) async fn make(&self, id: SandboxId, spec: &SandboxSpec) -> Result<()> {
-        let spec = &describe::with_real_paths(spec)?;
+        let mut spec = describe::with_real_paths(spec)?;
+        spec.runtime = spec.runtime.or_else(|| self.settings.runtime.clone());
+        let spec = &spec;
         let image = self.image_of(spec).await?;
-        let limits = describe::limits_in_force(spec, self.machine().await?);
+        let machine = self.machine().await?;
+        let is_gvisor = machine.runtimes.is_gvisor(spec.runtime.as_deref());
+        let mut limits = describe::limits_in_force(spec, machine);
+        if is_gvisor {
+            gvisor::fits(spec)?;
+            gvisor::correct(&mut limits);
+        }
+        let before = self.look_before(spec).await?;
         let meeting = Meeting::of(&self.settings.runtime_folder, id);
         let (listener, key) = match self.client.is_local() {
             true => (Some(meeting.open(&self.client.place).map_err(host_io)?), None),
@@ -49,7 +66,8 @@ impl DockerBackend {
             }
         };
         let ear = self.ear(id);
-        let made = self.make_container(id, spec, (&image, &limits), (&meeting, key.as_ref())).await;
+        let known = (&image, &limits, before.folders);
+        let made = self.make_container(id, spec, known, (&meeting, key.as_ref())).await;
         let container = match made {
             Ok(container) => container,
             Err(error) => {
@@ -69,14 +87,18 @@ impl DockerBackend {
             key,
             ear,
             met: OnceCell::new(),
+            before,
+            watching: Watching::default(),
             users: AtomicUsize::new(1),
             unanswered: AtomicBool::default(),
+            trouble: Mutex::default(),
         };
         self.all().insert(id, held.into());
         let asked = self.client.docker.start_container(&container, None);
         if let Err(error) = self.client.ask("start a container", SLOW, asked).await {
             let _ = glovebox_core::Backend::destroy(self, id).await;
-            return Err(explained(error, spec));
+            let error = explained(error, spec);
+            return Err(if is_gvisor { gvisor::explained(error) } else { error });
         }
         Ok(())
     }
@@ -85,12 +107,13 @@ impl DockerBackend {
         &self,
         id: SandboxId,
         spec: &SandboxSpec,
-        (image, limits): (&FoundImage, &LimitsInForce),
+        (image, limits, before): (&FoundImage, &LimitsInForce, Size),
         (meeting, key): (&Meeting, Option<&Key>),
     ) -> Result<String> {
         let name = owner::name(id, spec);
         if let Some(living) = &spec.living {
             self.note_volumes(&living.store, id)?;
+            disk::note_before(&living.store, before).map_err(host_io)?;
             // What is left of it since it ended by itself.
             self.client.remove(&name).await?;
             key.map_or(Ok(()), |key| key.keep(&living.store)).map_err(host_io)?;
@@ -104,6 +127,7 @@ impl DockerBackend {
         let own = self.own_files(spec.user).map_err(host_io)?;
         let entrance = Entrance::Folder(meeting.folder());
         let body = describe::container(id, spec, &image.id, limits, (&own, &entrance));
+        let body = self.adapted(body, spec, limits).await?;
         let options = CreateContainerOptionsBuilder::new().name(&name).build();
         let asked = self.client.docker.create_container(Some(options), body);
         let made = self.client.ask("make a container", SLOW, asked).await.map_err(|error| explained(error, spec))?;
@@ -140,11 +164,18 @@ impl DockerBackend {
     /// What the machine has that Docker is on.
     pub(super) async fn machine(&self) -> Result<Machine> {
         let look = || async {
-            let info = self.client.ask("describe itself", QUICK, self.client.docker.info()).await?;
+            let docker = &self.client.docker;
+            let asked = async { tokio::try_join!(docker.info(), docker.version()) };
+            let (info, version) = self.client.ask("describe itself", QUICK, asked).await?;
             let memory = info.mem_total.filter(|bytes| *bytes > 0).map_or(u64::MAX, |bytes| bytes as u64);
-            Ok::<_, Error>(Machine { memory, cpus: info.ncpu.filter(|n| *n > 0).map_or(f64::MAX, |n| n as f64) })
+            let cpus = info.ncpu.filter(|n| *n > 0).map_or(f64::MAX, |n| n as f64);
+            let is_podman = podman::is_it(&version);
+            let group_namespaces = !is_podman || info.cgroup_version == Some(SystemInfoCgroupVersionEnum::_2);
+            let can_be_watched = self.client.is_local() && can_be_watched(info.docker_root_dir.as_deref());
+            let runtimes = Runtimes::of(&info);
+            Ok::<_, Error>(Machine { memory, cpus, can_be_watched, is_podman, group_namespaces, runtimes })
         };
-        self.machine.get_or_try_init(look).await.copied()
+        self.machine.get_or_try_init(look).await.cloned()
     }
 
     /// The files that every container has, which are written once.
@@ -157,7 +188,34 @@ impl DockerBackend {
             let file = folder.join(format!("{name}-{}-{}", user.uid, user.gid));
             accounts.push((written_once(&file, text.as_bytes(), 0o444)?, target));
         }
-        Ok(OwnFiles { guest, accounts, volume: None })
+        let empty = (folder.join("empty-folder"), written_once(&folder.join("empty-file"), b"", 0o444)?);
+        fs::create_dir_all(&empty.0)?;
+        Ok(OwnFiles { guest, accounts, empty, volume: None })
+    }
+
+    /// Says the description of a container as its engine and its runtime understand it.
+    pub(super) async fn adapted(
+        &self,
+        mut body: ContainerCreateBody,
+        spec: &SandboxSpec,
+        limits: &LimitsInForce,
+    ) -> Result<ContainerCreateBody> {
+        let machine = self.machine().await?;
+        if machine.is_podman {
+            podman::adapt(&mut body);
+        }
+        if machine.runtimes.is_gvisor(spec.runtime.as_deref()) {
+            gvisor::adapt(&mut body, limits);
+        }
+        Ok(body)
+    }
+
+    /// Attaches folders of this machine in the container of a guest that waits for them.
+    async fn attach(&self, held: &Held, stream: &UnixStream, mount_namespace: String) -> Result<()> {
+        let User { uid, gid } = held.spec.user;
+        let mounts = attaching::mounts(&held.spec).unwrap_or_default();
+        let orders = Attaching { guest: peer(stream)?, mount_namespace, uid, gid, mounts };
+        attaching::attach(&self.own_files(held.spec.user).map_err(host_io)?.guest, &orders).await
     }
 
     /// Waits until the guest has come and said that it is ready.
@@ -166,15 +224,21 @@ impl DockerBackend {
             return self.meet_there(held, key).await;
         }
         let listener = held.listener.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        let listener = listener.ok_or_else(|| Error::new(ErrorCode::SandboxLost, "the sandbox is gone"))?;
+        // Whoever asks again is told the same.
+        let listener = listener.ok_or_else(|| held.trouble())?;
         let mut ended = std::pin::pin!(self.client.docker.wait_container(&held.container, None));
         let arrival = async {
-            let (mut stream, _) = listener.accept().await?;
-            let report = meeting::report(&mut stream).await?;
-            Ok::<_, io::Error>((stream, report))
+            let (mut stream, _) = listener.accept().await.map_err(host_io)?;
+            let mut report = meeting::report(&mut stream).await.map_err(host_io)?;
+            if let Report::Waiting { mount_namespace } = report {
+                self.attach(held, &stream, mount_namespace).await?;
+                stream.write_u8(1).await.map_err(host_io)?;
+                report = meeting::report(&mut stream).await.map_err(host_io)?;
+            }
+            Ok::<_, Error>((stream, report))
         };
         let arrived = tokio::select! {
-            arrived = arrival => arrived.map_err(host_io)?,
+            arrived = arrival => arrived?,
             end = ended.next() => return Err(match end {
                 Some(Err(error)) if is_of_transport(&error) => self.client.failed("wait for the guest", error),
                 end => ended_early(end, &held.spec),
@@ -185,12 +249,10 @@ impl DockerBackend {
             }
         };
         let (stream, ready) = (arrived.0, ready(arrived.1)?);
-        let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
-        let pid = pid
-            .ok_or_else(|| Error::new(ErrorCode::SandboxSetup, "the kernel does not say which process the guest is"))?;
+        let pid = peer(&stream)?;
         let holds_memory = Groups::of(pid).hold_memory();
-        let isolation = layers::look(&held.spec, &ready, |name| layers::is_not_ours(&ready, name), holds_memory);
-        met(held, Box::new(stream), (Some(pid), isolation))
+        let isolation = layers::look(&held.spec, &ready, |name| layers::is_not_ours(&ready, pid, name), holds_memory);
+        met(held, Box::new(stream), &ready, (Some(pid), isolation))
     }
 }
 
@@ -203,11 +265,18 @@ pub(super) fn ready(report: Report) -> Result<Ready> {
             Err(Error::new(ErrorCode::ChannelViolation, message))
         }
         Report::Ready(ready) => Ok(ready),
+        Report::Waiting { .. } => Err(host_io(io::ErrorKind::InvalidData.into())),
         Report::Failed { step, errno } => {
             let message = format!("the sandbox could not be set up: {step}");
             Err(Error::new(ErrorCode::SandboxSetup, message).because(io::Error::from_raw_os_error(errno)))
         }
     }
+}
+
+/// Whether this process sees the engine's volumes and all in them: nothing that a program makes its own is closed to root.
+fn can_be_watched(root: Option<&str>) -> bool {
+    let volumes = root.map(|root| Path::new(root).join("volumes"));
+    rustix::process::geteuid().is_root() && volumes.is_some_and(|volumes| fs::read_dir(volumes).is_ok())
 }
 
 /// Writes a file, unless it is there.
@@ -223,20 +292,39 @@ fn written_once(path: &Path, bytes: &[u8], mode: u32) -> io::Result<PathBuf> {
 }
 
 /// What is known of a sandbox whose guest is ready.
-pub(super) fn met(held: &Held, stream: GuestStream, (pid, isolation): (Option<i32>, Isolation)) -> Result<Met> {
+pub(super) fn met(
+    held: &Held,
+    stream: GuestStream,
+    ready: &Ready,
+    (pid, isolation): (Option<i32>, Isolation),
+) -> Result<Met> {
     let groups = pid.map(Groups::of).unwrap_or_default();
     if let Some(layer) = held.spec.required_layers.iter().find(|layer| !isolation.has(**layer)) {
         return Err(Error::new(ErrorCode::LayerMissing, format!("the layer {layer} was asked for and is missing")));
     }
+    let mut limits = held.limits.clone();
+    if groups.let_go(limits.memory_group_bytes.unwrap_or(limits.memory_bytes)) {
+        return Err(Error::new(ErrorCode::NotSupported, "the engine holds no sandbox to its limits of memory, CPUs and processes")
+            .hint("an engine without root can on a host with control groups of version 2 that are delegated to its user; use an engine of root, or --backend native"));
+    }
+    if limits.store == "tmpfs" && !(1..=limits.inodes).contains(&ready.inodes) {
+        limits.enforcement.insert("inodes".to_owned(), Enforcement::None);
+    }
     let created = Created {
         isolation,
-        limits: held.limits.clone(),
+        limits,
         places: Vec::new(),
         image: held.image.clone(),
         image_digest: held.image_digest.clone(),
     };
     let channel = Mutex::new(held.spec.living.is_none().then_some(stream));
     Ok(Met { channel, pid, groups, created })
+}
+
+/// The guest, as the kernel knows it.
+fn peer(stream: &UnixStream) -> Result<i32> {
+    let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
+    pid.ok_or_else(|| Error::new(ErrorCode::SandboxSetup, "the kernel does not say which process the guest is"))
 }
 
 fn vanished(reference: &ImageReference) -> Error {
@@ -256,7 +344,9 @@ pub(super) fn ended_early(
     };
     let error = Error::new(ErrorCode::SandboxSetup, format!("the first process of the container ended {how}"));
     match &spec.runtime {
-        Some(runtime) => error.hint(format!("does the runtime {runtime} let a socket of the host be reached?")),
+        Some(runtime) => error.hint(format!(
+            "does the runtime {runtime} let a socket of the host be reached? gVisor does with its flag --host-uds=all"
+        )),
         None => error,
     }
 }

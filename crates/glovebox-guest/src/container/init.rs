@@ -8,7 +8,6 @@ use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit, umask},
     thread::CapabilitySet,
 };
-use tokio::signal::unix::{SignalKind, signal};
 use zeroize::Zeroizing;
 
 use super::{door, door::Door, fail, folders, life, zygote};
@@ -59,15 +58,15 @@ fn live() -> Result<u8, Refusal> {
             return Err(failed);
         }
     };
-    let door = step("open the door", open_door(&plan))?;
-    let (server, zygote, ready) = match set_up(&plan) {
+    let mut door = step("open the door", open_door(&plan))?;
+    let (server, zygote, ready) = match set_up(&plan, &mut door) {
         Ok(made) => made,
         Err(failed) => {
             let _ = door.refuse(&failed.report());
             return Err(failed);
         }
     };
-    let ground = Ground { environment: environment.clone(), ..Ground::default() };
+    let ground = Ground { environment: environment.clone(), unknown_peers: plan.own_kernel, ..Ground::default() };
     let report = Report::Ready(Ready { environment, ..ready });
     Ok(step("serve the host", server.see_through(serve(&plan, door, (zygote, ground), &report)))?)
 }
@@ -78,6 +77,8 @@ fn read_orders() -> Result<(Plan, Vec<(String, String)>), Refusal> {
     // Two that no image says but its engine, of the container and not of the sandbox.
     let not_of_image = [PLAN, "HOSTNAME", "HOME"];
     let known = std::env::vars_os().filter(|(name, _)| !not_of_image.iter().any(|other| name == other));
+    // Podman says so in each of its own.
+    let known = known.filter(|(name, value)| name != "container" || value != "podman");
     // What is no text cannot be said; no program of an image's maker relies on it.
     let environment = known.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let environment = environment.collect();
@@ -94,8 +95,18 @@ fn open_door(plan: &Plan) -> io::Result<Door> {
 }
 
 /// Makes the sandbox, and gives up what that took.
-fn set_up(plan: &Plan) -> Result<(Server, zygote::Zygote, Ready), Refusal> {
+fn set_up(plan: &Plan, door: &mut Door) -> Result<(Server, zygote::Zygote, Ready), Refusal> {
+    if plan.own_kernel && plan.living && plan.uid == 0 {
+        // Nothing would keep these commands from the guest's socket.
+        return Err(Refusal {
+            step: "tell commands from the host".to_owned(),
+            error: io::ErrorKind::Unsupported.into(),
+        });
+    }
     step("make the folders", folders::make(plan))?;
+    if plan.awaits_mounts {
+        step("wait for the mounts", door.await_mounts())?;
+    }
     // The image may have root in groups that commands are not in.
     step("leave groups", sys::give_up_groups())?;
     step("empty the bounding set", own::empty_bounding_set())?;
@@ -112,6 +123,9 @@ fn set_up(plan: &Plan) -> Result<(Server, zygote::Zygote, Ready), Refusal> {
     step("install the filter", sys::install_filter(&filter))?;
     match step("hear from the zygote", zygote.hear())? {
         Report::Ready(ready) => Ok((server, zygote, ready)),
+        Report::Waiting { .. } => {
+            Err(Refusal { step: "hear from the zygote".to_owned(), error: io::ErrorKind::InvalidData.into() })
+        }
         Report::Failed { step, errno } => Err(Refusal { step, error: io::Error::from_raw_os_error(errno) }),
     }
 }
@@ -124,14 +138,13 @@ fn take_descriptors() -> io::Result<()> {
     Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum })?)
 }
 
-/// Serves until the host lets the sandbox end, its time has come, or it is asked to stop. Says with which code it ends.
+/// Serves until the host lets the sandbox end, or its time has come. Says with which code it ends. No signal asks it to: whoever is
+/// root inside could send it as well.
 async fn serve(plan: &Plan, door: Door, (zygote, ground): (zygote::Zygote, Ground), report: &Report) -> io::Result<u8> {
     let guest = Guest::new(zygote.socket, zygote.pid, plan.living, ground)?;
-    let mut stopped = signal(SignalKind::terminate())?;
     tokio::select! {
         served = door.serve(guest.clone(), report) => served.map(|()| 0),
         code = life::over(&guest, plan) => Ok(code),
-        _ = stopped.recv() => Ok(0),
     }
 }
 

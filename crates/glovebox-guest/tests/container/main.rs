@@ -29,12 +29,16 @@ fn plan() -> Plan {
     Plan {
         uid: 1000,
         gid: 1000,
+        largest_file: None,
         open_files: 512,
         living: false,
         network: false,
         written: Vec::new(),
+        writes_to_host: false,
+        awaits_mounts: false,
         idle_ms: None,
         expires_ms: None,
+        own_kernel: false,
         door: Door::Folder,
     }
 }

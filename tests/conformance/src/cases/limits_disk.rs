@@ -25,6 +25,7 @@ cases!["limits":
     files_that_are_deleted_while_open_count_in_a_living_sandbox needs(living),
     what_lies_in_very_deep_folders_counts_in_a_living_sandbox needs(living),
     a_run_is_not_ended_for_what_a_daemon_of_another_one_writes needs(run_groups),
+    a_daemon_that_goes_on_writing_is_ended_at_the_disk_limit needs(living),
     nobody_watches_the_workspace_of_a_run_that_is_over needs(disk_limit),
     a_look_at_the_disk_is_over_when_its_answer_comes needs(living),
 ];
@@ -80,7 +81,7 @@ async fn an_overlay_workspace_is_under_the_disk_limit(w: World) {
 }
 
 async fn a_file_in_a_read_write_workspace_cannot_outgrow_the_disk_limit(w: World) {
-    let folder = w.folder("project");
+    let folder = w.open_folder("project");
     let setup = w.sandbox().workspace(&folder, WorkspaceMode::ReadWrite).disk("8m");
     let run = setup.probe("write-file large 64").await;
     assert_ne!(run.outcome, Outcome::Exited { code: 0 }, "{}", run.story());
@@ -89,7 +90,7 @@ async fn a_file_in_a_read_write_workspace_cannot_outgrow_the_disk_limit(w: World
 }
 
 async fn a_read_write_workspace_that_outgrows_the_disk_limit_is_watched_and_ended(w: World) {
-    let folder = w.folder("project");
+    let folder = w.open_folder("project");
     let line = "i=0; while :; do head -c 2m /dev/zero > f$i; i=$((i+1)); sleep 0.01; done";
     let setup = w.sandbox().workspace(&folder, WorkspaceMode::ReadWrite).disk("16m").timeout("20s");
     let run = setup.sh(line).await;
@@ -110,7 +111,7 @@ const DELETED: &str = "import os, time\n\
     time.sleep(20)";
 
 async fn files_that_are_deleted_while_open_count_in_a_read_write_workspace(w: World) {
-    let folder = w.folder("project");
+    let folder = w.open_folder("project");
     let setup = w.sandbox().workspace(&folder, WorkspaceMode::ReadWrite).disk("16m").timeout("20s");
     let run = setup.run(["python3", "-c", DELETED]).await;
     assert!(matches!(run.outcome, Outcome::DiskFull { limit: LimitKind::Disk, .. }), "{}", run.story());
@@ -163,6 +164,21 @@ async fn a_run_is_not_ended_for_what_a_daemon_of_another_one_writes(w: World) {
     sandbox.destroy().await.expect("the sandbox can be destroyed");
 }
 
+async fn a_daemon_that_goes_on_writing_is_ended_at_the_disk_limit(w: World) {
+    let sandbox = w.sandbox().disk("16m").create_living().await;
+    let write = "i=0; while [ $i -lt 2000 ]; do head -c 1m /dev/zero > f$i; i=$((i+1)); sleep 0.02; done; sleep 60";
+    let left = format!("setsid sh -c '{write}' > /dev/null 2>&1 & echo $! > ../outputs/pid");
+    w.sandbox().inside(&sandbox).sh(&left).await.expect_exit(0);
+    // Who only waits may be ended with it, where what runs write is not told apart.
+    let line = "while kill -0 $(cat ../outputs/pid) 2> /dev/null; do sleep 0.02; done; echo gone";
+    let mut told = 0;
+    while w.sandbox().inside(&sandbox).timeout("20s").sh(line).await.outcome != (Outcome::Exited { code: 0 }) {
+        told += 1;
+        assert!(told < 5, "the daemon goes on");
+    }
+    sandbox.destroy().await.expect("the sandbox can be destroyed");
+}
+
 /// How many processes of the launcher, our only child, look at a disk now. Little is read, so that none is missed that is about
 /// to end.
 fn watchers() -> usize {
@@ -178,7 +194,7 @@ fn watchers() -> usize {
 }
 
 async fn nobody_watches_the_workspace_of_a_run_that_is_over(w: World) {
-    let folder = w.folder("project");
+    let folder = w.open_folder("project");
     for _ in 0..50 {
         w.sandbox().workspace(&folder, WorkspaceMode::ReadWrite).sh("true").await.expect_exit(0);
         assert_eq!(watchers(), 0);

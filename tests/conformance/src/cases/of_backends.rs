@@ -43,6 +43,7 @@ pub(crate) const OF_BACKENDS: &[About] = &[
         &[
             "files_that_are_deleted_while_open_count_in_a_living_sandbox",
             "what_lies_in_very_deep_folders_counts_in_a_living_sandbox",
+            "a_daemon_that_goes_on_writing_is_ended_at_the_disk_limit",
             "what_a_sandbox_uses_is_told_while_it_runs",
             "what_is_written_is_held_to_the_disk_limit_and_room_can_be_made",
         ],
@@ -50,10 +51,12 @@ pub(crate) const OF_BACKENDS: &[About] = &[
     (
         "the backend does not declare idmapped_mounts",
         |features| features.idmapped_mounts,
-        &[
-            "a_read_write_workspace_writes_to_the_host_as_its_owner",
-            "what_one_sandbox_hoards_is_missing_neither_to_the_host_nor_to_another",
-        ],
+        &["a_read_write_workspace_writes_to_the_host_as_its_owner"],
+    ),
+    (
+        "the backend does not declare own_ids",
+        |features| features.own_ids,
+        &["what_one_sandbox_hoards_is_missing_neither_to_the_host_nor_to_another"],
     ),
     (
         "the backend does not declare network_full",
@@ -95,6 +98,43 @@ pub(crate) const OF_BACKENDS: &[About] = &[
         "the backend does not declare counters",
         |features| features.counters,
         &["what_a_sandbox_for_some_runs_uses_is_told_too"],
+    ),
+    (
+        "the backend does not declare group_namespace",
+        |features| features.group_namespace,
+        &["the_cgroup_namespace_is_its_own_and_hides_the_paths_of_the_host"],
+    ),
+    (
+        "the backend does not declare inode_limit",
+        |features| features.inode_limit,
+        &["a_workspace_that_does_not_fit_is_not_copied"],
+    ),
+    (
+        "the backend does not declare host_kernel",
+        |features| features.host_kernel,
+        &[
+            "the_mount_namespace_is_its_own",
+            "the_process_namespace_is_its_own_and_its_first_process_is_the_guest",
+            "the_network_namespace_is_its_own",
+            "the_ipc_namespace_is_its_own",
+            "the_uts_namespace_is_its_own_and_the_host_name_stays_outside",
+            "the_device_folder_holds_only_harmless_devices",
+            "commands_hold_no_capability_even_as_root_inside",
+            "no_new_privileges_can_be_gained",
+            "resource_limits_are_set_and_cannot_be_raised",
+            "the_root_file_system_cannot_be_written",
+            "temporary_files_are_private_and_gone_with_the_sandbox",
+            "files_are_copied_in_with_their_bytes_and_modes",
+            "files_that_are_copied_in_belong_to_the_user",
+            "files_that_were_only_read_are_no_changes",
+            "a_folder_that_was_deleted_and_made_again_hides_its_old_files",
+            "an_overlay_workspace_belongs_to_the_user_inside",
+            "processes_and_threads_work",
+            "ordinary_file_operations_work",
+            "processes_can_be_watched_moved_and_made_nice",
+            "a_daemon_that_double_forks_does_not_outlive_its_run",
+            "a_daemon_that_holds_the_output_open_does_not_hold_up_the_end_of_its_run",
+        ],
     ),
     (
         "the backend has files_through_guest",
