@@ -202,18 +202,6 @@ impl DockerBackend {
         }
     }
 
-    /// Begins to hear of kills for memory in a sandbox, where they cannot be counted here.
-    fn ear(&self, id: SandboxId) -> Option<Ear> {
-        (!self.client.is_local()).then(|| Ear::new(&self.client, id))
-    }
-
-    /// Removes what a sandbox on another machine was given to read, as far as it can be. What is left is found by its labels.
-    async fn take_back(&self, id: SandboxId, spec: &SandboxSpec) {
-        if !self.client.is_local() && describe::needs_files(spec) {
-            let _ = self.remove_volume(&describe::volume_of_given(id)).await;
-        }
-    }
-
     /// Ends the processes of a container, and says what was counted until then.
     async fn kill(&self, held: &Held) -> Result<Option<Evidence>> {
         let evidence = self.seen(held, None).await?;

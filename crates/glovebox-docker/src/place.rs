@@ -184,7 +184,7 @@ mod tests {
             assert_eq!(way(wrong, None), None, "{wrong}");
         }
         let is_open = |address: &str| Place::at(address.to_owned(), None).unwrap().is_open();
-        assert!(is_open("tcp://10.0.0.1:2375") && is_open("tcp://engine.example:2375"));
+        assert!(is_open("tcp://example.com:2375") && is_open("tcp://[2001:db8::1]:2375"));
         for closed in ["unix:///x.sock", "tcp://127.0.0.1:2375", "tcp://localhost:1", "tcp://[::1]:1"] {
             assert!(!is_open(closed), "{closed}");
         }

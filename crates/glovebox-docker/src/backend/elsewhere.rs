@@ -37,6 +37,7 @@ use crate::{
     describe::{self, Entrance, OwnFiles},
     images::FoundImage,
     layers, owner,
+    told::Ear,
 };
 
 /// Where a volume is mounted in the container that it is filled through.
@@ -57,6 +58,18 @@ const ON_THEIR_WAY: usize = 4;
 const ENDING: Duration = Duration::from_secs(2);
 
 impl DockerBackend {
+    /// Begins to hear of kills for memory in a sandbox, where they cannot be counted here.
+    pub(super) fn ear(&self, id: SandboxId) -> Option<Ear> {
+        (!self.client.is_local()).then(|| Ear::new(&self.client, id))
+    }
+
+    /// Removes what a sandbox on another machine was given to read, as far as it can be. What is left is found by its labels.
+    pub(super) async fn take_back(&self, id: SandboxId, spec: &SandboxSpec) {
+        if !self.client.is_local() && describe::needs_files(spec) {
+            let _ = self.remove_volume(&describe::volume_of_given(id)).await;
+        }
+    }
+
     /// Makes the container of a sandbox there.
     pub(super) async fn make_there(
         &self,
