@@ -219,7 +219,8 @@ impl Client {
     pub(crate) fn failed(&self, what: &str, error: DockerError) -> Error {
         if let Some((trouble, hint)) = transport::trouble(&error) {
             let message = format!("Docker at {} cannot be reached: {trouble}", self.place);
-            return Error::new(ErrorCode::BackendUnavailable, message).because(error).hint(hint);
+            let cause = std::io::Error::other(transport::bottom(&error));
+            return Error::new(ErrorCode::BackendUnavailable, message).because(cause).hint(hint);
         }
         if let DockerError::DockerResponseServerError { status_code, message } = &error {
             let code =

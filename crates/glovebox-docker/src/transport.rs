@@ -129,7 +129,7 @@ pub(crate) fn trouble(error: &DockerError) -> Option<(String, &'static str)> {
 
 /// What is at the bottom of a failure, in the words of the machine.
 pub(crate) fn bottom(error: &DockerError) -> String {
-    causes(error).last().map_or_else(|| error.to_string(), ToString::to_string)
+    causes(error).last().map_or_else(|| error.to_string(), ToString::to_string).trim().to_owned()
 }
 
 /// All that a failure came from, the nearest first. What an error of the system holds is hidden from who asks for its source.
