@@ -31,9 +31,10 @@ cargo xtask VERB
   dist [--try]              the static program, packed: archive, Debian package, install script, checksums
                             (--try also installs and uses them on three bare systems; root)
   docker start|stop|status  a private Docker daemon with the images of the tests; start prints its DOCKER_HOST (root)
-  docker faults             breaks a daemon of its own in all ways, and tries what the Docker backend makes of it (root)
+  docker faults [WORDS]     breaks a daemon of its own in all ways, and tries what the Docker backend makes of it (root)
   docker check              tries that daemon, its images and its registries, as test does (root)
-  docker gvisor|podman      the conformance suite in gVisor, or on a private Podman (root)
+  docker gvisor|podman|remote
+                            the conformance suite in gVisor, on a private Podman, or as on another machine (root)
   docs [--check]            writes docs/reference and the README's picture, or says which file is stale
 ";
 

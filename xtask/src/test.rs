@@ -83,6 +83,7 @@ pub(crate) fn test() -> Result<()> {
     suites.run("Docker for tests", docker::check);
     suites.run("Docker faults", docker::faults::check);
     suites.run("conformance, docker", docker_conformance);
+    suites.run("… on another machine", docker::elsewhere::remote);
     suites.run("… in gVisor", docker::elsewhere::gvisor);
     suites.run("… on Podman", docker::elsewhere::podman);
     suites.run("command line, docker", docker::command::check);

@@ -58,7 +58,8 @@ pub(crate) fn kind(globals: &Globals, flags: &Flags) -> Result<Kind> {
     }
 }
 
-/// Which backend makes a sandbox, and why it is not the one that was asked for, where it is another.
+/// Which backend makes a sandbox, and what the caller should know of that: why it is not the one that was asked for, or what is wrong
+/// with it.
 pub(crate) type Chosen = (Kind, Option<Warning>);
 
 /// Which backend makes a sandbox: the one that was asked for, or where that cannot be used, one that the caller lets stand in for it.
@@ -69,16 +70,33 @@ pub(crate) fn choose(globals: &Globals, args: &SandboxArgs, flags: &Flags) -> Re
         return Err(flags.wrong("fallback", other, "expected native"));
     }
     let names_image = flags.check("image", &args.image, Image::parse)? != Image::Host || args.runtime.is_some();
-    if asked == Kind::Native || instead.is_empty() || names_image {
+    if asked == Kind::Native {
         return Ok((asked, None));
+    }
+    if instead.is_empty() || names_image {
+        return Ok((asked, without_tls()));
     }
     let answer = docker(&data_dir(globals)).and_then(|docker| runtime()?.block_on(docker.probe()));
     match answer {
         Err(error) if error.code == ErrorCode::BackendUnavailable => {
             Ok((Kind::Native, Some(instead_of_docker(&error))))
         }
-        _ => Ok((asked, None)),
+        _ => Ok((asked, without_tls())),
     }
+}
+
+/// What is said of an engine that everybody on its network can use, and listen to.
+fn without_tls() -> Option<Warning> {
+    let place = glovebox_docker::without_tls()?;
+    Some(Warning {
+        code: ErrorCode::NoTls.as_str().into(),
+        message: format!(
+            "Docker at {place} is spoken to without TLS: others can read all of it, and who reaches it is root there"
+        ),
+        hint: Some(
+            "give it a port with TLS, and set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH; or let ssh carry it".into(),
+        ),
+    })
 }
 
 fn instead_of_docker(error: &Error) -> Warning {

@@ -72,6 +72,12 @@ pub struct Features {
     /// No folder of the host holds the files of a sandbox, so they are there only while it runs: see
     /// [`Backend::files_through_guest`].
     pub files_through_guest: bool,
+    /// A sandbox sees the host's own files and folders, and can be let write to them. Else they are copied to where it is, and it
+    /// can read them.
+    pub host_folders: bool,
+    /// What the kernel counted is read where it counts: the most processes that there were, those that were refused, and how full
+    /// the files are.
+    pub counters: bool,
 }
 
 /// What was made, as checked after it was made.

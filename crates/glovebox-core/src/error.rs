@@ -105,6 +105,8 @@ error_codes! {
     SandboxSetup = "sandbox_setup", 125;
     /// A sandbox was killed, but the kernel does not let a process of it end yet.
     StillEnding = "still_ending", 125;
+    /// A Docker engine is spoken to through a network without TLS.
+    NoTls = "no_tls", 125;
     /// The sandbox went away or stopped answering.
     SandboxLost = "sandbox_lost", 125;
     /// The guest broke the rules of the channel.

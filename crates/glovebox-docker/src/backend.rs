@@ -1,5 +1,6 @@
 //! The face of the Docker backend.
 
+mod elsewhere;
 mod finding;
 mod making;
 mod sweeping;
@@ -7,7 +8,7 @@ mod watching;
 
 use std::{
     collections::HashMap,
-    fs, io,
+    fmt, fs, io,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -23,20 +24,19 @@ use glovebox_core::{
     LimitsInForce, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState, StoreUse, UsageNow,
 };
 use jiff::Timestamp;
-use tokio::{
-    net::{UnixListener, UnixStream},
-    sync::OnceCell,
-};
+use tokio::{net::UnixListener, sync::OnceCell};
 
 use crate::{
     attaching,
+    bridge::Key,
     client::{Client, QUICK, SLOW},
     counted::Groups,
-    describe::Machine,
+    describe::{self, Machine, OwnFiles},
     disk::Before,
     gvisor,
     images::{FoundImage, Listener},
     meeting::Meeting,
+    told::Ear,
 };
 use watching::Watching;
 
@@ -63,12 +63,17 @@ pub struct DockerBackend {
     client: Client,
     settings: Settings,
     machine: OnceCell<Machine>,
+    /// The files of ours that an engine on another machine has.
+    installed: Installed,
     sandboxes: Sandboxes,
     /// How often what others left is removed, in a process that lives that long.
     sweeps_every: Duration,
     /// Whether somebody does so.
     sweeps: AtomicBool,
 }
+
+/// Files of ours on another machine, by the ids of the users that they name.
+type Installed = tokio::sync::Mutex<HashMap<(u32, u32), OwnFiles>>;
 
 /// The sandboxes that this process has made or taken hold of.
 type Sandboxes = Arc<Mutex<HashMap<SandboxId, Arc<Held>>>>;
@@ -85,6 +90,10 @@ struct Held {
     meeting: Meeting,
     /// Where the guest is waited for, until it came.
     listener: Mutex<Option<UnixListener>>,
+    /// What the guest lets somebody in for, where it is on another machine and this process made it.
+    key: Option<Key>,
+    /// Who hears of kills for memory there.
+    ear: Option<Ear>,
     met: OnceCell<Met>,
     /// What was in the folders and volumes that it writes, before it began.
     before: Before,
@@ -98,28 +107,29 @@ struct Held {
 }
 
 /// What is known of a sandbox whose guest said that it is ready.
-#[derive(Debug)]
 struct Met {
     /// The channel of a one-shot sandbox, until somebody takes it.
-    channel: Mutex<Option<UnixStream>>,
-    /// The guest, as the host knows it.
-    pid: i32,
+    channel: Mutex<Option<GuestStream>>,
+    /// The guest, as the host knows it, if it is on this machine.
+    pid: Option<i32>,
     groups: Groups,
     created: Created,
+}
+
+impl fmt::Debug for Met {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Met").field("pid", &self.pid).field("created", &self.created).finish_non_exhaustive()
+    }
 }
 
 impl DockerBackend {
     /// A backend for the engine that the settings name. Nothing is asked of it yet.
     pub fn new(settings: Settings) -> Result<Self> {
         let client = Client::new(settings.host.as_deref())?;
-        if !client.is_local {
-            let message = format!("Docker at {} is on another machine", client.place);
-            return Err(Error::new(ErrorCode::NotSupported, message)
-                .hint("this version speaks to a Docker engine on the same machine, by its socket"));
-        }
         let sandboxes = Sandboxes::default();
         let (machine, sweeps) = (OnceCell::new(), AtomicBool::default());
-        Ok(DockerBackend { client, settings, machine, sandboxes, sweeps_every: sweeping::EVERY, sweeps })
+        let (installed, sweeps_every) = (Installed::default(), sweeping::EVERY);
+        Ok(DockerBackend { client, settings, machine, installed, sandboxes, sweeps_every, sweeps })
     }
 
     /// Removes what dead owners left at another pace than once an hour. The first time is with the first sandbox, behind its
@@ -152,7 +162,7 @@ impl DockerBackend {
 
     /// The host process id of a sandbox's guest, PID 1 inside.
     pub fn guest_pid(&self, id: SandboxId) -> Option<i32> {
-        self.all().get(&id).and_then(|held| held.met.get()).map(|met| met.pid)
+        self.all().get(&id).and_then(|held| held.met.get()).and_then(|met| met.pid)
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Held>>> {
@@ -168,9 +178,33 @@ impl DockerBackend {
         held.met.get_or_try_init(|| async { self.meet(held).await.inspect_err(|error| held.note(error)) }).await
     }
 
+    /// What was counted of a sandbox until now, by this kernel or by an engine on another machine.
+    async fn seen(&self, held: &Held, run: Option<RunId>) -> Result<Option<Evidence>> {
+        match (held.met.get(), self.client.is_local()) {
+            (None, _) => Ok(None),
+            (Some(met), true) => Ok(Some(met.evidence())),
+            (Some(_), false) => self.client.evidence(&held.container, held.ear.as_ref(), run).await.map(Some),
+        }
+    }
+
+    /// What a sandbox uses now.
+    async fn in_use(&self, id: SandboxId, held: &Held) -> Result<Option<UsageNow>> {
+        match (held.met.get(), self.client.is_local()) {
+            (None, _) => Ok(None),
+            (Some(met), true) => {
+                let disk = match met.created.limits.store == "tmpfs" {
+                    true => Some(met.store().used_bytes),
+                    false => self.in_volumes(id, held).await,
+                };
+                Ok(Some(met.groups.usage(disk)))
+            }
+            (Some(_), false) => self.client.usage(&held.container).await.map(Some),
+        }
+    }
+
     /// Ends the processes of a container, and says what was counted until then.
     async fn kill(&self, held: &Held) -> Result<Option<Evidence>> {
-        let evidence = held.met.get().map(Met::evidence);
+        let evidence = self.seen(held, None).await?;
         let options = KillContainerOptionsBuilder::new().signal("SIGKILL").build();
         let asked = self.client.docker.kill_container(&held.container, Some(options));
         let killed = self.client.ask_if_there("end a container", SLOW, asked).await?;
@@ -207,7 +241,8 @@ impl Met {
         if self.created.limits.store != "tmpfs" {
             return unknown;
         }
-        let root = Path::new("/proc").join(self.pid.to_string()).join("root");
+        let Some(pid) = self.pid else { return unknown };
+        let root = Path::new("/proc").join(pid.to_string()).join("root");
         let mut store: Option<StoreUse> = None;
         for folder in ["workspace", "home/user", "tmp", "dev/shm"] {
             let Ok(found) = rustix::fs::statvfs(root.join(folder)) else { return unknown };
@@ -233,6 +268,7 @@ impl Backend for DockerBackend {
     async fn probe(&self) -> Result<Features> {
         self.client.ask("say whether it is there", QUICK, self.client.docker.ping()).await?;
         let machine = self.machine().await?;
+        let is_local = self.client.is_local();
         let features = Features {
             disk_limit: machine.can_be_watched,
             namespaces: true,
@@ -243,10 +279,12 @@ impl Backend for DockerBackend {
             workspace_overlay: true,
             host_kernel: true,
             files_through_guest: true,
-            mounts: attaching::may_attach() || attaching::is_user_of_commands(),
-            idmapped_mounts: attaching::may_attach(),
+            mounts: is_local && (attaching::may_attach() || attaching::is_user_of_commands()),
+            idmapped_mounts: is_local && attaching::may_attach(),
             group_namespace: machine.group_namespaces,
             inode_limit: !machine.is_podman,
+            host_folders: is_local,
+            counters: is_local,
             ..Features::default()
         };
         let in_gvisor = machine.runtimes.is_gvisor(self.settings.runtime.as_deref());
@@ -277,12 +315,14 @@ impl Backend for DockerBackend {
                 let message = format!("the sandbox {id} is paused");
                 return Err(Error::new(ErrorCode::WrongState, message).hint(format!("glovebox resume {id}")));
             }
-            let stream = held.meeting.connect().await.map_err(|error| gone(id).because(error))?;
-            return Ok(Box::new(stream));
+            return Ok(match self.client.is_local() {
+                true => Box::new(held.meeting.connect().await.map_err(|error| gone(id).because(error))?),
+                false => Box::new(self.reach(id, &held).await?),
+            });
         }
         let met = self.met(&held).await?;
         let channel = met.channel.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Ok(Box::new(channel.ok_or_else(|| gone(id))?))
+        channel.ok_or_else(|| gone(id))
     }
 
     async fn ready(&self, id: SandboxId) -> Result<Created> {
@@ -290,19 +330,14 @@ impl Backend for DockerBackend {
         Ok(self.met(&held).await?.created.clone())
     }
 
-    async fn evidence(&self, id: SandboxId, _run: Option<RunId>) -> Result<Evidence> {
+    async fn evidence(&self, id: SandboxId, run: Option<RunId>) -> Result<Evidence> {
         let held = self.held(id)?;
-        held.met.get().map(Met::evidence).ok_or_else(|| gone(id))
+        self.seen(&held, run).await?.ok_or_else(|| gone(id))
     }
 
     async fn usage(&self, id: SandboxId) -> Result<UsageNow> {
         let held = self.hold(id).await?;
-        let met = held.met.get().ok_or_else(|| gone(id))?;
-        let disk = match met.created.limits.store == "tmpfs" {
-            true => Some(met.store().used_bytes),
-            false => self.in_volumes(id, &held).await,
-        };
-        Ok(met.groups.usage(disk))
+        self.in_use(id, &held).await?.ok_or_else(|| gone(id))
     }
 
     async fn watched_limit(&self, id: SandboxId, _run: Option<RunId>) -> Outgrown {
@@ -346,6 +381,9 @@ impl Backend for DockerBackend {
             }),
         };
         held.meeting.remove();
+        if removed.is_ok() {
+            self.take_back(id, &held.spec).await;
+        }
         removed
     }
 
@@ -355,9 +393,11 @@ impl Backend for DockerBackend {
         // come yet finds nobody who listens.
         held.meeting.remove();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let (client, container) = (self.client.clone(), held.container.clone());
+            let (sweeper, container) = (self.sweeper(), held.container.clone());
+            let given =
+                (!self.client.is_local() && describe::needs_files(&held.spec)).then(|| describe::volume_of_given(id));
             // What does not succeed here is found by its labels.
-            runtime.spawn(async move { client.remove(&container).await });
+            runtime.spawn(async move { sweeper.remove(&container, given.as_deref()).await });
         }
     }
 
@@ -407,8 +447,8 @@ impl Backend for DockerBackend {
 
     async fn unused_for(&self, id: SandboxId) -> Option<Duration> {
         let held = self.hold(id).await.ok()?;
-        let met = held.met.get()?;
-        held.meeting.unused_for().filter(|_| met.groups.usage(None).processes == 0)
+        let unused = held.meeting.unused_for()?;
+        self.in_use(id, &held).await.ok().flatten().filter(|now| now.processes == 0).map(|_| unused)
     }
 
     async fn remove_store(&self, store: &Path) -> Result<()> {

@@ -3,7 +3,6 @@
 use std::{
     collections::HashMap,
     future::Future,
-    path::PathBuf,
     pin::pin,
     sync::{
         Arc,
@@ -25,10 +24,11 @@ use futures_util::StreamExt;
 use glovebox_core::{Error, ErrorCode, Result};
 use tokio::time::{Instant, timeout};
 
-use crate::{owner, podman};
-
-/// Where Docker listens when nobody says anything else.
-const USUAL_SOCKET: &str = "/var/run/docker.sock";
+use crate::{
+    owner,
+    place::{Place, Way},
+    podman, transport,
+};
 
 /// What needs no work of Docker's is answered within this.
 pub(crate) const QUICK: Duration = Duration::from_secs(15);
@@ -46,7 +46,7 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// The client's own limit on a request. It is only there so that nothing waits for ever: each has one of its own.
-const LONGEST_SECONDS: u64 = 3600;
+pub(crate) const LONGEST_SECONDS: u64 = 3600;
 
 /// A Docker engine, or one that speaks as Docker does.
 #[derive(Clone, Debug)]
@@ -54,16 +54,20 @@ pub(crate) struct Client {
     pub(crate) docker: Docker,
     /// Where it is, for people.
     pub(crate) place: String,
-    /// Whether it is on this machine, so that both see the same folders.
-    pub(crate) is_local: bool,
+    /// How it is spoken to.
+    pub(crate) way: Way,
     /// Whether it gave no sign of life when it was asked for one last.
     is_silent: Arc<AtomicBool>,
 }
 
 impl Client {
-    /// A client of the engine at `host`, or of that which `DOCKER_HOST` names, or of the usual one. Nothing is asked yet.
+    /// A client of the engine at `host`, or of that which the caller's settings name. Nothing is asked yet.
     pub(crate) fn new(host: Option<&str>) -> Result<Self> {
-        let place = place_of(host);
+        Client::at(Place::find(host)?)
+    }
+
+    /// A client of the engine at a place.
+    pub(crate) fn at(Place { address: place, way }: Place) -> Result<Self> {
         let wrong = |error: DockerError| match &error {
             DockerError::SocketNotFoundError(_) => {
                 let message = format!("there is no Docker here: {place} does not exist");
@@ -75,24 +79,18 @@ impl Client {
                 .because(error)
                 .hint("see DOCKER_HOST, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH; --backend native needs no Docker"),
         };
-        let tls = std::env::var("DOCKER_TLS_VERIFY").is_ok_and(|value| !value.is_empty());
-        let (docker, is_local) = match place.split_once("://") {
-            Some(("unix", _)) => {
-                (Docker::connect_with_unix(&place, LONGEST_SECONDS, API_DEFAULT_VERSION).map_err(wrong)?, true)
-            }
-            Some(("tcp" | "https", _)) if tls || place.starts_with("https") => {
-                (with_tls(&place).map_err(wrong)?, false)
-            }
-            Some(("tcp" | "http", _)) => {
-                (Docker::connect_with_http(&place, LONGEST_SECONDS, API_DEFAULT_VERSION).map_err(wrong)?, false)
-            }
-            _ => {
-                let message = format!("{place:?} is no place of a Docker engine");
-                return Err(Error::new(ErrorCode::InvalidValue, message)
-                    .hint("the forms are unix:///path/to/docker.sock, tcp://HOST:PORT and https://HOST:PORT"));
-            }
+        let docker = match &way {
+            Way::Socket => Docker::connect_with_unix(&place, LONGEST_SECONDS, API_DEFAULT_VERSION).map_err(wrong)?,
+            Way::Plain(authority) => transport::plain(authority).map_err(wrong)?,
+            Way::Tls(authority, certificates) => transport::with_tls(authority, certificates)?,
         };
-        Ok(Client { docker, place, is_local, is_silent: Arc::default() })
+        Ok(Client { docker, place, way, is_silent: Arc::default() })
+    }
+
+    /// Whether it is on this machine, so that both see the same folders. One at the other end of a network is never taken for
+    /// that, whatever its address.
+    pub(crate) fn is_local(&self) -> bool {
+        self.way == Way::Socket
     }
 
     /// Waits for an answer, but not for ever.
@@ -182,9 +180,9 @@ impl Client {
         self.ask_if_there(what, patience, self.docker.inspect_container(container, None)).await
     }
 
-    /// The volumes that carry our labels.
-    pub(crate) async fn volumes(&self) -> Result<Vec<Volume>> {
-        let filters = HashMap::from([("label".to_owned(), vec![format!("{}=true", owner::MANAGED)])]);
+    /// The volumes that carry a label of ours.
+    pub(crate) async fn volumes(&self, label: &str) -> Result<Vec<Volume>> {
+        let filters = HashMap::from([("label".to_owned(), vec![label.to_owned()])]);
         let options = ListVolumesOptionsBuilder::new().filters(&filters).build();
         let found = self.ask("list the volumes", SLOW, self.docker.list_volumes(Some(options))).await?;
         Ok(found.volumes.unwrap_or_default())
@@ -218,6 +216,11 @@ impl Client {
 
     /// What is said of an answer that is a failure.
     pub(crate) fn failed(&self, what: &str, error: DockerError) -> Error {
+        if let Some((trouble, hint)) = transport::trouble(&error) {
+            let message = format!("Docker at {} cannot be reached: {trouble}", self.place);
+            let cause = std::io::Error::other(transport::bottom(&error));
+            return Error::new(ErrorCode::BackendUnavailable, message).because(cause).hint(hint);
+        }
         if let DockerError::DockerResponseServerError { status_code, message } = &error {
             let code =
                 if message.contains("No such image") { ErrorCode::ImageNotFound } else { ErrorCode::SandboxSetup };
@@ -229,24 +232,20 @@ impl Client {
             };
         }
         let message = format!("Docker at {} cannot be reached: {what}", self.place);
-        let hint = if self.is_local {
-            "is Docker running, and may you use its socket? `glovebox doctor` looks; --backend native needs no Docker"
-        } else {
-            "see DOCKER_HOST, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH; --backend native needs no Docker"
-        };
-        Error::new(ErrorCode::BackendUnavailable, message).because(error).hint(hint)
+        if !self.is_local() {
+            return Error::new(ErrorCode::BackendUnavailable, message)
+                .because(std::io::Error::other(transport::bottom(&error)))
+                .hint("see DOCKER_HOST, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH; --backend native needs no Docker");
+        }
+        Error::new(ErrorCode::BackendUnavailable, message).because(error).hint(
+            "is Docker running, and may you use its socket? `glovebox doctor` looks; --backend native needs no Docker",
+        )
     }
 }
 
 /// Whether a failure is none of Docker's own answers, but that there was none.
 pub(crate) fn is_of_transport(error: &DockerError) -> bool {
     !matches!(error, DockerError::DockerResponseServerError { .. } | DockerError::DockerContainerWaitError { .. })
-}
-
-/// Where an engine is: what was named, what `DOCKER_HOST` says, or the usual socket.
-pub(crate) fn place_of(host: Option<&str>) -> String {
-    let named = host.map(str::to_owned).or_else(|| std::env::var("DOCKER_HOST").ok());
-    named.filter(|text| !text.is_empty()).unwrap_or_else(|| format!("unix://{}", usual_socket()))
 }
 
 /// The status of an answer, if it is one of Docker's.
@@ -260,22 +259,4 @@ pub(crate) fn status(error: &DockerError) -> Option<u16> {
 /// No message of Docker's is passed on in a length that nobody reads.
 fn first_lines(message: &str) -> String {
     message.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(500).collect()
-}
-
-/// Root's socket, or that of an engine without root which serves this user.
-fn usual_socket() -> String {
-    let own = std::env::var_os("XDG_RUNTIME_DIR").map(|folder| PathBuf::from(folder).join("docker.sock"));
-    let usual = PathBuf::from(USUAL_SOCKET);
-    let chosen = if usual.exists() { usual } else { own.filter(|path| path.exists()).unwrap_or(usual) };
-    chosen.to_string_lossy().into_owned()
-}
-
-/// With the keys of `DOCKER_CERT_PATH`, as the program `docker` has them.
-fn with_tls(place: &str) -> Result<Docker, DockerError> {
-    let named = std::env::var_os("DOCKER_CERT_PATH").map(PathBuf::from);
-    let usual = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".docker"));
-    let folder = named.or_else(usual).ok_or(DockerError::NoHomePathError)?;
-    let file = |name: &str| folder.join(name);
-    let (key, certificate, authority) = (file("key.pem"), file("cert.pem"), file("ca.pem"));
-    Docker::connect_with_ssl(place, &key, &certificate, &authority, LONGEST_SECONDS, API_DEFAULT_VERSION)
 }

@@ -63,7 +63,7 @@ struct Answer {
 
 /// Looks for what the caller may show to the registry of an image. `usual` is what Docker calls the registry of names without one.
 pub(crate) async fn find(reference: &ImageReference, usual: &str) -> Found {
-    let Some(path) = config_path() else { return Found::default() };
+    let Some(path) = config_folder().map(|folder| folder.join("config.json")) else { return Found::default() };
     let trouble = |why: &str| Found { trouble: Some(format!("{} {why}", path.display())), ..Found::default() };
     let mut text = Vec::new();
     match File::open(&path).and_then(|file| file.take(LONGEST).read_to_end(&mut text)) {
@@ -85,11 +85,10 @@ pub(crate) async fn find(reference: &ImageReference, usual: &str) -> Found {
     }
 }
 
-/// Where Docker's configuration is.
-fn config_path() -> Option<PathBuf> {
+/// The folder of Docker's configuration.
+pub(crate) fn config_folder() -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let folder = folder("DOCKER_CONFIG").or_else(|| Some(folder("HOME")?.join(".docker")))?;
-    Some(folder.join("config.json"))
+    folder("DOCKER_CONFIG").or_else(|| Some(folder("HOME")?.join(".docker")))
 }
 
 /// What the configuration calls the registry of an image.

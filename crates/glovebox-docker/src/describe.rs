@@ -22,6 +22,7 @@ use crate::{
     disk::{written_in_place, written_volumes},
     gvisor::Runtimes,
     owner,
+    told::OF_A_BRIDGE,
 };
 
 /// What guest and zygote need to change user, to signal commands, to give them their folders, and to let go of the rest.
@@ -49,6 +50,12 @@ const MASKED: [&str; 13] = [
     "/sys/firmware",
     "/sys",
 ];
+
+/// Where a container has what is in volumes of an engine on another machine; nobody but root inside can look there.
+const OWN: &str = "/.glovebox/own";
+const GIVEN: &str = "/.glovebox/given";
+/// What no such container is without: the last file that was written.
+pub(crate) const COMPLETE: &str = "/.glovebox/complete";
 
 /// The loopback of a network without anything else has both kinds of addresses.
 const SYSCTLS: [(&str, &str); 1] = [("net.ipv6.conf.all.disable_ipv6", "0")];
@@ -82,6 +89,20 @@ pub(crate) struct OwnFiles {
     pub(crate) accounts: Vec<(PathBuf, &'static str)>,
     /// A folder and a file with nothing in them, for places of mounts, where we attach them.
     pub(crate) empty: Option<(PathBuf, PathBuf)>,
+    /// The volume of the engine that holds them, where it sees no folder of ours.
+    pub(crate) volume: Option<String>,
+}
+
+/// How the host reaches the guest.
+#[derive(Clone, Debug)]
+pub(crate) enum Entrance {
+    /// Through a folder that both see.
+    Folder(PathBuf),
+    /// Through a bridge that knows the key with this hash.
+    Bridge {
+        /// Hexadecimal.
+        key_sha256: String,
+    },
 }
 
 /// The limits that the machine can give.
@@ -169,7 +190,7 @@ fn real(path: &Path) -> Result<PathBuf> {
 }
 
 /// What the guest is to set up.
-fn plan(spec: &SandboxSpec, limits: &LimitsInForce, attacher: Attacher) -> Plan {
+fn plan(spec: &SandboxSpec, limits: &LimitsInForce, attacher: Attacher, entrance: &Entrance) -> Plan {
     let written = spec.mounts.iter().filter(|mount| mount.access == Access::ReadWrite);
     Plan {
         uid: spec.user.uid,
@@ -187,7 +208,10 @@ fn plan(spec: &SandboxSpec, limits: &LimitsInForce, attacher: Attacher) -> Plan 
             .as_ref()
             .and_then(|living| living.lifetime.expires_at(living.created_at).map(|at| at.as_millisecond())),
         own_kernel: false,
-        door: Door::Folder,
+        door: match entrance {
+            Entrance::Folder(_) => Door::Folder,
+            Entrance::Bridge { key_sha256 } => Door::Bridge { key_sha256: key_sha256.clone() },
+        },
     }
 }
 
@@ -196,16 +220,26 @@ pub(crate) fn volumes(id: SandboxId) -> [(String, &'static str); 2] {
     [(format!("glovebox-{id}-workspace"), WORKSPACE_DIR), (format!("glovebox-{id}-home"), HOME_DIR)]
 }
 
+/// The volume that holds what a sandbox on another machine is given to read.
+pub(crate) fn volume_of_given(id: SandboxId) -> String {
+    format!("glovebox-{id}-given")
+}
+
+/// Whether a sandbox is to see files of the caller's.
+pub(crate) fn needs_files(spec: &SandboxSpec) -> bool {
+    !spec.mounts.is_empty() || spec.workspace.is_some()
+}
+
 /// Describes the container of a sandbox.
 pub(crate) fn container(
     id: SandboxId,
     spec: &SandboxSpec,
     image: &str,
     limits: &LimitsInForce,
-    (own, channel): (&OwnFiles, &Path),
+    (own, entrance): (&OwnFiles, &Entrance),
 ) -> ContainerCreateBody {
     let attacher = if own.empty.is_some() { Attacher::Us } else { Attacher::Engine };
-    let plan = serde_json::to_string(&plan(spec, limits, attacher)).expect("a plan is plain values");
+    let plan = serde_json::to_string(&plan(spec, limits, attacher, entrance)).expect("a plan is plain values");
     let tmpfs = |size: u64, mode: &str| {
         let LimitsInForce { inodes, .. } = limits;
         format!("rw,exec,nosuid,nodev,size={size},nr_inodes={inodes},mode={mode}")
@@ -214,7 +248,17 @@ pub(crate) fn container(
     // The engine's own limits bytes and no files.
     let shared = tmpfs(small.min(limits.memory_bytes), "1777");
     let mut tmpfses = HashMap::from([("/tmp".to_owned(), tmpfs(small, "1777")), ("/dev/shm".to_owned(), shared)]);
-    let mut mounts = vec![bind(&own.guest, GUEST, true), bind(channel, CHANNEL, false)];
+    let mut mounts = vec![bind(&own.guest, GUEST, true)];
+    let mut own_processes = OWN_PROCESSES;
+    match entrance {
+        Entrance::Folder(channel) => mounts.push(bind(channel, CHANNEL, false)),
+        Entrance::Bridge { .. } => own_processes += OF_A_BRIDGE,
+    }
+    // What is in a volume is bound piece by piece. That the container has all of it keeps others from removing it.
+    mounts.extend(own.volume.iter().map(|name| held(name.clone(), OWN)));
+    if own.volume.is_some() && needs_files(spec) {
+        mounts.push(held(volume_of_given(id), GIVEN));
+    }
     mounts.extend(own.accounts.iter().map(|(source, target)| bind(source, target, true)));
     if spec.living.is_some() {
         mounts.extend(volumes(id).map(|(name, target)| volume(name, target, owner::labels(id, spec))));
@@ -229,7 +273,7 @@ pub(crate) fn container(
         // The same number for both is no swap.
         memory_swap: Some(memory),
         nano_cpus: Some((limits.cpus * 1e9) as i64),
-        pids_limit: Some((limits.pids + OWN_PROCESSES) as i64),
+        pids_limit: Some((limits.pids + own_processes) as i64),
         // Files that may be open are bounded by the zygote; the guest needs some for each run.
         ulimits: Some(vec![ulimit("core", 0)]),
         tmpfs: Some(tmpfses),
@@ -306,6 +350,11 @@ fn volume(name: String, target: &str, labels: HashMap<String, String>) -> Mount 
         volume_options: Some(MountVolumeOptions { no_copy: Some(true), labels: Some(labels), ..Default::default() }),
         ..Mount::default()
     }
+}
+
+/// A volume that is there only to be held.
+fn held(name: String, target: &str) -> Mount {
+    Mount { read_only: Some(true), ..volume(name, target, HashMap::new()) }
 }
 
 fn ulimit(name: &str, value: i64) -> ResourcesUlimits {

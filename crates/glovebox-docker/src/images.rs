@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Nothing is heard of a fetch for so long, and it is given up.
-const SILENCE: Duration = Duration::from_secs(120);
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// How often a fetch is tried that a network may have broken, and how long is waited before the second time.
 const TRIES: u32 = 3;
@@ -193,9 +193,16 @@ fn no_such_image(reference: &ImageReference) -> Error {
         .hint("`glovebox images list` shows those that are here")
 }
 
-/// Whether the same may go well in a moment.
+/// Whether the same may go well in a moment. Who was waited for in vain would only be waited for again.
 fn may_pass(error: &Error) -> bool {
-    error.code == ErrorCode::ImageUnavailable
+    let in_vain = ["nothing was heard", "Client.Timeout exceeded", "i/o timeout"];
+    error.code == ErrorCode::ImageUnavailable && !in_vain.iter().any(|words| told(error).contains(words))
+}
+
+/// What an error says, and what it came from.
+fn told(error: &Error) -> String {
+    let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+    format!("{} {cause}", error.message)
 }
 
 /// Adds a step of a fetch to what is known of it. What was fetched is unpacked afterwards, which is counted no second time.

@@ -6,11 +6,15 @@
 //! `describe`, where the folder and its sockets are in `meeting`, what the kernel counted is read in `counted`, and what dead
 //! owners left is found by the labels of `owner`.
 //!
+//! An engine on another machine (`transport`, `place`) sees no folder of ours: `backend/elsewhere` puts there what a container needs, `bridge`
+//! is the way to its guest, and `told` what the engine says of it in place of the kernel.
+//!
 //! A one-shot container ends when its one connection does, and Docker removes it then: a caller who is killed leaves
 //! nothing behind. A living one stays until it is removed, and its files are in volumes that outlive it.
 
 mod attaching;
 mod backend;
+mod bridge;
 mod client;
 mod counted;
 mod credentials;
@@ -22,8 +26,11 @@ mod layers;
 mod looking;
 mod meeting;
 mod owner;
+mod place;
 mod podman;
+mod told;
+mod transport;
 
 pub use backend::{DockerBackend, Settings};
 pub use images::{FoundImage, Listener, Progress};
-pub use looking::{Look, OLDEST_API, look};
+pub use looking::{Look, OLDEST_API, look, without_tls};

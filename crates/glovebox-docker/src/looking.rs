@@ -5,8 +5,10 @@ use std::{io, path::Path, time::Duration};
 use tokio::net::UnixStream;
 
 use crate::{
-    client::{Client, place_of},
-    gvisor, podman,
+    client::Client,
+    gvisor,
+    place::{Place, Way},
+    podman,
 };
 
 /// What was found of a Docker engine.
@@ -38,8 +40,6 @@ pub enum Look {
     NotAllowed,
     /// It takes connections and does not answer in time.
     Silent,
-    /// It is on another machine.
-    Elsewhere,
     /// Anything else.
     Unusable(String),
 }
@@ -47,16 +47,27 @@ pub enum Look {
 /// The oldest version of the API that works.
 pub const OLDEST_API: (u32, u32) = (1, 41);
 
-/// Looks for the engine that `DOCKER_HOST` names, or the usual one, for no longer than `patience`. Says where it was looked for.
-pub async fn look(patience: Duration) -> (String, Look) {
-    let place = place_of(None);
-    let found = tokio::time::timeout(patience, ask(&place)).await.unwrap_or(Look::Silent);
-    (place, found)
+/// Where the engine is that `DOCKER_HOST` or the chosen context names, if it is spoken to through a network without TLS: whoever is in
+/// between reads everything, secrets among it, and can put in what they like.
+pub fn without_tls() -> Option<String> {
+    Place::find(None).ok().filter(Place::is_open).map(|place| place.address)
 }
 
-async fn ask(place: &str) -> Look {
-    let Some(("unix", socket)) = place.split_once("://") else { return Look::Elsewhere };
-    if let Err(error) = UnixStream::connect(Path::new(socket)).await {
+/// Looks for the engine that `DOCKER_HOST` names, or the usual one, for no longer than `patience`. Says where it was looked for.
+pub async fn look(patience: Duration) -> (String, Look) {
+    let place = match Place::find(None) {
+        Ok(place) => place,
+        Err(error) => return ("what the settings name".to_owned(), Look::Unusable(error.message)),
+    };
+    let found = tokio::time::timeout(patience, ask(&place)).await.unwrap_or(Look::Silent);
+    (place.address, found)
+}
+
+async fn ask(place: &Place) -> Look {
+    let socket = place.address.trim_start_matches("unix://");
+    if place.way == Way::Socket
+        && let Err(error) = UnixStream::connect(Path::new(socket)).await
+    {
         return match error.kind() {
             io::ErrorKind::NotFound => Look::NoSocket,
             io::ErrorKind::ConnectionRefused => Look::NotRunning,
@@ -64,7 +75,7 @@ async fn ask(place: &str) -> Look {
             _ => Look::Unusable(error.to_string()),
         };
     }
-    let client = match Client::new(Some(place)) {
+    let client = match Client::at(place.clone()) {
         Ok(client) => client,
         Err(error) => return Look::Unusable(error.message),
     };

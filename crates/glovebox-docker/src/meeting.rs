@@ -11,9 +11,12 @@ use glovebox_core::{Pauses, SandboxId};
 use glovebox_proto::container::{CHANNEL, GUEST_SOCKET, HOST_SOCKET, LONGEST_REPORT, Report};
 use jiff::Timestamp;
 use tokio::{
-    io::AsyncReadExt,
+    io::{AsyncRead, AsyncReadExt},
     net::{UnixListener, UnixStream},
 };
+
+/// The file that names the engine which a sandbox is of.
+const ENGINE: &str = "engine";
 
 /// The folder of one sandbox below the runtime folder: what both sides see in `channel`, and beside it what only the host does.
 #[derive(Clone, Debug)]
@@ -25,10 +28,17 @@ impl Meeting {
         Meeting(all(runtime).join(id.to_string()))
     }
 
-    /// Makes the folder and listens in it for the guest.
-    pub(crate) fn open(&self) -> io::Result<UnixListener> {
+    /// Makes the folder for a sandbox of the engine at this place.
+    pub(crate) fn make(&self, place: &str) -> io::Result<()> {
         let _ = fs::remove_dir_all(&self.0);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(self.folder())?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        fs::write(self.0.join(ENGINE), place)
+    }
+
+    /// The same, and listens in it for the guest.
+    pub(crate) fn open(&self, place: &str) -> io::Result<UnixListener> {
+        self.make(place)?;
+        fs::DirBuilder::new().mode(0o700).create(self.folder())?;
         let listener = UnixListener::bind(self.inside(HOST_SOCKET))?;
         fs::set_permissions(self.inside(HOST_SOCKET), fs::Permissions::from_mode(0o600))?;
         Ok(listener)
@@ -42,8 +52,14 @@ impl Meeting {
     /// Connects to the guest of a living sandbox.
     pub(crate) async fn connect(&self) -> io::Result<UnixStream> {
         let stream = UnixStream::connect(self.inside(GUEST_SOCKET)).await?;
-        fs::write(self.used(), "")?;
+        self.note_use()?;
         Ok(stream)
+    }
+
+    /// Notes that somebody connected. A sandbox on another machine outlives this folder, which a start of this one clears.
+    pub(crate) fn note_use(&self) -> io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        fs::write(self.used(), "")
     }
 
     /// For how long nobody connected.
@@ -54,6 +70,7 @@ impl Meeting {
 
     /// Notes that a pause is about to begin, or to end.
     pub(crate) fn note_pause(&self, begins: bool) -> io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         let mut pauses = self.pauses();
         let (now, is_frozen) = (now_ms(), pauses.is_open());
         if begins {
@@ -102,8 +119,13 @@ pub(crate) fn all(runtime: &Path) -> PathBuf {
     runtime.join("docker")
 }
 
+/// Whether the folder of a sandbox is of one that another engine has.
+pub(crate) fn is_of_another(folder: &Path, place: &str) -> bool {
+    fs::read_to_string(folder.join(ENGINE)).is_ok_and(|engine| engine != place)
+}
+
 /// Reads what the guest says first.
-pub(crate) async fn report(stream: &mut UnixStream) -> io::Result<Report> {
+pub(crate) async fn report(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Report> {
     let length = stream.read_u32_le().await? as usize;
     if length > LONGEST_REPORT {
         return Err(io::ErrorKind::InvalidData.into());

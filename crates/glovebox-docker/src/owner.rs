@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, fs, path::Path};
 
-use bollard::models::{ContainerSummary, ContainerSummaryStateEnum as State};
+use bollard::models::{ContainerSummary, ContainerSummaryStateEnum as State, Volume};
 use glovebox_core::{Lifetime, SandboxId, SandboxSpec};
 use jiff::Timestamp;
 
@@ -24,6 +24,12 @@ const EXPIRES: &str = "glovebox.expires";
 pub(crate) const STORE: &str = "glovebox.store";
 /// Its project.
 const PROJECT: &str = "glovebox.project";
+
+/// Says that a volume holds our guest, and which.
+pub(crate) const GUEST: &str = "glovebox.guest";
+
+/// A volume of nobody who can be looked at is left alone for so long, seconds: it may be about to be used.
+const VOLUME_UNKNOWN_FOR: i64 = 24 * 3600;
 
 /// What does not run and belongs to nobody who can be looked at is left alone for so long, seconds.
 const UNKNOWN_FOR: i64 = 3600;
@@ -88,10 +94,38 @@ pub(crate) fn judge(found: &ContainerSummary, now: Timestamp) -> Verdict {
 
 /// Whether nobody can ever name what carries these labels of a living sandbox: who made it is dead, and was a process of this machine, which
 /// has no record of it. It was killed while it made the sandbox.
-pub(crate) fn is_forgotten(labels: &HashMap<String, String>) -> bool {
+fn is_forgotten(labels: &HashMap<String, String>) -> bool {
     let is_dead = labels.get(OWNER).and_then(|owner| is_alive(owner)) == Some(false);
     let folder = labels.get(STORE).and_then(|store| Path::new(store).parent());
     is_dead && folder.is_some_and(|folder| matches!(folder.try_exists(), Ok(false)))
+}
+
+/// Whether nobody needs a volume, unless a container has it. What an owner on another machine has is left when it would have expired
+/// there, or, where it is no sandbox that stays, when it is old.
+pub(crate) fn is_left(volume: &Volume, now: Timestamp) -> bool {
+    let Volume { labels, .. } = volume;
+    let alive = labels.get(OWNER).and_then(|owner| is_alive(owner));
+    if labels.contains_key(LIVING) {
+        let expired = labels.get(EXPIRES).and_then(|at| at.parse::<i64>().ok()).is_some_and(|at| at < now.as_second());
+        let folder = labels.get(STORE).and_then(|store| Path::new(store).parent());
+        let is_here = folder.is_some_and(|folder| !matches!(folder.try_exists(), Ok(false)));
+        return is_forgotten(labels) || (alive.is_none() && expired && !is_here);
+    }
+    match alive {
+        Some(alive) => !alive,
+        None => is_older(volume, now, VOLUME_UNKNOWN_FOR),
+    }
+}
+
+/// Whether a volume holds the guest of another version, which nobody has used for a while unless a container has it.
+pub(crate) fn is_old_guest(volume: &Volume, now: Timestamp) -> bool {
+    volume.labels.get(GUEST).is_some_and(|hash| hash != glovebox_embedded_guest::HASH)
+        && is_older(volume, now, VOLUME_UNKNOWN_FOR)
+}
+
+fn is_older(volume: &Volume, now: Timestamp, seconds: i64) -> bool {
+    let made = volume.created_at.as_ref().and_then(|at| at.parse::<Timestamp>().ok());
+    made.is_some_and(|made| now.as_second() - made.as_second() > seconds)
 }
 
 /// This process, as it stands in a label.
@@ -181,6 +215,36 @@ mod tests {
         assert_eq!(of(&mine, "/nonexistent/sandbox/store"), Verdict::Owned);
         assert_eq!(of("another-boot 1 2 3", "/nonexistent/sandbox/store"), Verdict::Owned);
         assert_eq!(of(&dead, "/proc/self/store"), Verdict::Owned);
+    }
+
+    #[test]
+    fn volumes_are_left_by_the_dead_and_by_those_who_cannot_be_looked_at_when_they_have_expired_or_are_old() {
+        let now = Timestamp::now();
+        let mine = this_process();
+        let dead = format!("{} 1", mine.rsplit_once(' ').unwrap().0);
+        let other = "another-boot 1 2 3";
+        let at = |ago: i64| (now - jiff::SignedDuration::from_secs(ago)).to_string();
+        let of = |labels: &[(&str, &str)], ago: i64| {
+            let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let volume = Volume { labels, created_at: Some(at(ago)), ..Volume::default() };
+            (is_left(&volume, now), is_old_guest(&volume, now))
+        };
+        let year = 365 * 24 * 3600;
+        assert_eq!(of(&[(OWNER, &mine)], year), (false, false));
+        assert_eq!(of(&[(OWNER, &dead)], 1), (true, false));
+        assert_eq!(of(&[(OWNER, other)], 3600), (false, false));
+        assert_eq!(of(&[(OWNER, other)], year), (true, false));
+        let (past, future) = ((now.as_second() - 1).to_string(), (now.as_second() + 100).to_string());
+        let living = |owner: &str, expires: &str, store: &str| {
+            of(&[(LIVING, "true"), (OWNER, owner), (EXPIRES, expires), (STORE, store)], year).0
+        };
+        assert!(living(other, &past, "/nonexistent/sandbox/store"));
+        assert!(!living(other, &future, "/nonexistent/sandbox/store"));
+        assert!(!living(other, &past, "/proc/self/store"), "a record of this machine says what becomes of it");
+        assert!(living(&dead, &future, "/nonexistent/sandbox/store"));
+        assert!(!of(&[(GUEST, glovebox_embedded_guest::HASH)], year).1);
+        assert!(!of(&[(GUEST, "another")], 60).1);
+        assert!(of(&[(GUEST, "another")], year).1);
     }
 
     #[test]

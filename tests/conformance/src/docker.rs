@@ -26,8 +26,9 @@ pub struct DockerSubject {
 }
 
 impl DockerSubject {
-    /// The engine that `DOCKER_HOST` names, the image that cases run in, and the runtime where it is not the engine's own choice.
-    pub fn new(image: &str, runtime: Option<String>) -> anyhow::Result<Self> {
+    /// The engine that `DOCKER_HOST` names, the image that cases run in, and the runtime where it is not the engine's own choice. The suite
+    /// itself asks that engine through a socket of this machine, which must be given where the backend uses another way.
+    pub fn new(image: &str, runtime: Option<String>, socket: Option<&Path>) -> anyhow::Result<Self> {
         let data = tempfile::Builder::new().prefix("conformance-docker-").tempdir().context("no data folder")?;
         let image = ImageReference::parse(image).map_err(anyhow::Error::msg)?;
         let backend = DockerBackend::new(Settings {
@@ -38,7 +39,9 @@ impl DockerSubject {
             data_folder: data.path().to_owned(),
             progress: None,
         })?;
-        let socket = backend.place().strip_prefix("unix://").context("Docker is not at a socket")?.into();
+        let its_own = backend.place().strip_prefix("unix://").map(PathBuf::from);
+        let socket =
+            socket.map(Path::to_owned).or(its_own).context("Docker is not at a socket: see --docker-socket")?;
         Ok(DockerSubject { backend: Arc::new(backend), socket, _data: data })
     }
 
@@ -48,7 +51,15 @@ impl DockerSubject {
     }
 
     fn guest(&self, sandbox: SandboxId) -> i32 {
-        self.backend.guest_pid(sandbox).expect("the sandbox has a guest")
+        let told = || {
+            let all: serde_json::Value = serde_json::from_str(&self.listed("/containers/json?all=1&")).ok()?;
+            let is_its = |found: &&serde_json::Value| found["Labels"]["glovebox.sandbox"] == sandbox.to_string();
+            let container = all.as_array()?.iter().find(is_its)?["Id"].as_str()?.to_owned();
+            let seen: serde_json::Value =
+                serde_json::from_str(&self.listed(&format!("/containers/{container}/json?"))).ok()?;
+            i32::try_from(seen["State"]["Pid"].as_i64()?).ok()
+        };
+        self.backend.guest_pid(sandbox).or_else(told).expect("the sandbox has a guest")
     }
 }
 

@@ -27,6 +27,9 @@ struct Args {
     /// The image of sandboxes, for backends that have no image `host`.
     #[arg(long, default_value = "glovebox-test/debian", global = true)]
     image: String,
+    /// Where the suite itself asks the Docker engine what is there, when DOCKER_HOST is none of this machine's sockets.
+    #[arg(long, value_name = "PATH", global = true, env = "CONFORMANCE_DOCKER_SOCKET")]
+    docker_socket: Option<PathBuf>,
     /// The runtime of sandboxes, for the backend docker.
     #[arg(long, global = true)]
     runtime: Option<String>,
@@ -229,7 +232,7 @@ fn start_backend(args: &Args) -> anyhow::Result<Rc<dyn Subject>> {
     match args.backend.as_str() {
         "native" if args.through_guest => Ok(Rc::new(NativeSubject::new(NativeBackend::start()?).through_guest())),
         "native" => Ok(Rc::new(NativeSubject::new(NativeBackend::start()?))),
-        "docker" => Ok(Rc::new(DockerSubject::new(&args.image, args.runtime.clone())?)),
+        "docker" => Ok(Rc::new(DockerSubject::new(&args.image, args.runtime.clone(), args.docker_socket.as_deref())?)),
         other => bail!("there is no backend {other:?} to test; known: native, docker"),
     }
 }

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::leftovers;
+use super::{leftovers, remote::Remote};
 use crate::{
     need::{self, Tool},
     suites::{command, read},
@@ -195,8 +195,9 @@ impl Daemon {
         let run = &self.places.run;
         fs::create_dir_all(&self.places.data)?;
         fs::create_dir_all(run)?;
+        let remote = Remote::of(&self.places).or_else(|_| Remote::make(&self.places))?;
         let config = run.join("daemon.json");
-        fs::write(&config, serde_json::to_string_pretty(&self.config())?)?;
+        fs::write(&config, serde_json::to_string_pretty(&self.config(&remote))?)?;
         let log = fs::File::create(run.join("dockerd.log"))?;
         // The daemon says when it is ready to whoever asked for it as systemd does, so nobody has to ask again and again.
         let ready = UnixDatagram::bind(run.join("ready"))?;
@@ -215,10 +216,14 @@ impl Daemon {
     }
 
     /// All that the daemon is told. It reads no file of the machine's daemon.
-    fn config(&self) -> serde_json::Value {
+    fn config(&self, remote: &Remote) -> serde_json::Value {
         let Places { data, run, bridge, .. } = &self.places;
         json!({
-            "hosts": [self.places.host()],
+            "hosts": [self.places.host(), format!("tcp://{}", remote.address)],
+            "tlsverify": true,
+            "tlscacert": remote.certificates.join("ca.pem"),
+            "tlscert": remote.certificates.join("server.pem"),
+            "tlskey": remote.certificates.join("server-key.pem"),
             "data-root": data,
             "exec-root": run.join("exec"),
             "pidfile": run.join("docker.pid"),

@@ -1,4 +1,4 @@
-//! The conformance suite where Docker's own engine and runtime are not: in gVisor, and on Podman; and what Podman without root says.
+//! The conformance suite where Docker's own engine and runtime are not: in gVisor, on Podman, and on another machine; and what Podman without root says.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -10,6 +10,7 @@ use super::{
     daemon::{Daemon, Lifetime},
     images,
     podman::Podman,
+    remote::Remote,
     tally, with_images,
 };
 use crate::{
@@ -25,6 +26,36 @@ const IN_GVISOR: [&str; 8] =
 
 /// What tells most about another engine: containers that come, go, stay, stop and are held.
 const ON_PODMAN: [&str; 5] = ["outcomes", "layers", "attacks", "run_changes", "living"];
+
+/// What tells most about an engine that no folder is shared with: parts of the sentences of cases.
+const ON_ANOTHER_MACHINE: [&str; 13] = [
+    "eight mebibytes come back from an echo unchanged",
+    "stdout and stderr are kept apart",
+    "output arrives while the program still runs",
+    "memory that kills only a child is a limit that was hit",
+    "a sandbox that goes away under its run is lost",
+    "a run survives the loss of its connection",
+    "a client that is killed does not end its run",
+    "a stopped sandbox has no process and all of its files",
+    "a paused sandbox takes no run and can be destroyed",
+    "what a run defines is there for the next",
+    "a file is written and read back byte for byte",
+    "writes into an overlay stay inside and come back as changes",
+    "a read only workspace cannot be written",
+];
+
+/// The most telling cases with the daemon at the end of a network with TLS.
+pub(crate) fn remote() -> Result<Counts> {
+    let daemon = with_images(Lifetime::OfThisProcess)?;
+    let socket = format!("CONFORMANCE_DOCKER_SOCKET={}", daemon.places.run.join("docker.sock").display());
+    let variables = Remote::of(&daemon.places)?.variables().map(|(name, value)| format!("{name}={value}"));
+    let by = [&["env".to_owned(), socket], &variables[..]].concat();
+    let by: Vec<&str> = by.iter().map(String::as_str).collect();
+    let image = images::reference("debian");
+    // Docker before 25.0 says what a container uses once a second.
+    let flags = ["--backend", "docker", "--image", &image, "--longest", "120"];
+    suite(&by, &[&flags, &ON_ANOTHER_MACHINE[..]].concat())
+}
 
 /// The suite in gVisor.
 pub(crate) fn gvisor() -> Result<Counts> {

@@ -9,6 +9,8 @@ pub(crate) mod images;
 mod leftovers;
 mod podman;
 mod registry;
+mod relay;
+pub(crate) mod remote;
 mod storage;
 
 use std::time::Instant;
@@ -19,6 +21,7 @@ use self::{
     daemon::{Daemon, Lifetime, Places},
     podman::Podman,
     registry::{Door, PASSWORD, Registry, USER},
+    remote::Remote,
 };
 use crate::{
     need,
@@ -31,6 +34,8 @@ pub(crate) fn docker(args: &[String]) -> Result<()> {
         ["start"] => {
             let daemon = with_images(Lifetime::UntilStopped)?;
             println!("export DOCKER_HOST={}", daemon.places.host());
+            let remote = Remote::of(&daemon.places)?.variables().map(|(name, value)| format!("{name}={value}"));
+            println!("# or, as an engine of another machine: export {}", remote.join(" "));
             Ok(())
         }
         ["stop"] => {
@@ -56,6 +61,11 @@ pub(crate) fn docker(args: &[String]) -> Result<()> {
             suites.run("Docker faults", faults::check);
             suites.finish()
         }
+        ["faults", filter] => {
+            let mut suites = Suites::new();
+            suites.run("Docker faults", || faults::some(filter));
+            suites.finish()
+        }
         ["gvisor"] => {
             let mut suites = Suites::new();
             suites.run("conformance in gVisor", elsewhere::gvisor);
@@ -66,7 +76,12 @@ pub(crate) fn docker(args: &[String]) -> Result<()> {
             suites.run("conformance on Podman", elsewhere::podman);
             suites.finish()
         }
-        _ => bail!("what was meant: start, stop, status, check, faults, gvisor or podman?"),
+        ["remote"] => {
+            let mut suites = Suites::new();
+            suites.run("conformance on another machine", elsewhere::remote);
+            suites.finish()
+        }
+        _ => bail!("what was meant: start, stop, status, check, faults, gvisor, podman or remote?"),
     }
 }
 

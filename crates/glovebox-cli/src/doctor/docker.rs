@@ -58,10 +58,6 @@ fn judge(look: &Look, place: &str, caller: &str, installed: bool) -> Check {
             format!("Docker at {place} did not answer within {} s", PATIENCE.as_secs()),
             "sudo systemctl restart docker, if `docker info` hangs too".to_owned(),
         ),
-        Look::Elsewhere => (
-            format!("Docker at {place} is on another machine, which this version does not use"),
-            "let DOCKER_HOST name a socket of this machine, or unset it".to_owned(),
-        ),
         Look::Unusable(why) => {
             (format!("Docker at {place} cannot be used: {why}"), "see whether `docker info` works".to_owned())
         }
@@ -90,7 +86,6 @@ mod tests {
             (Look::NotRunning, true, "nobody listens", "systemctl start"),
             (Look::NotAllowed, true, "ann may not use", "usermod -aG docker ann"),
             (Look::Silent, true, "within 2 s", "restart"),
-            (Look::Elsewhere, true, "another machine", "DOCKER_HOST"),
             (Look::Unusable("it broke".into()), true, "it broke", "docker info"),
         ];
         for (look, installed, detail, fix) in looks {

@@ -92,7 +92,9 @@ impl DockerBackend {
             return Ok(None);
         }
         let limits = describe::limits_in_force(spec, self.machine().await?);
-        let groups = Groups::of(pid);
+        // The number of a process on another machine is nothing here.
+        let pid = self.client.is_local().then_some(pid);
+        let groups = pid.map(Groups::of).unwrap_or_default();
         let created = Created {
             isolation: Isolation::default(),
             limits: limits.clone(),
@@ -109,6 +111,9 @@ impl DockerBackend {
             image_digest: None,
             meeting: Meeting::of(&self.settings.runtime_folder, id),
             listener: Mutex::default(),
+            key: None,
+            // Who only looks need not hear anything.
+            ear: spec.living.as_ref().and_then(|_| self.ear(id)),
             met,
             before: self.look_at_volumes(spec).await,
             watching: Watching::default(),

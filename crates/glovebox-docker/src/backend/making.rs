@@ -11,13 +11,15 @@ use std::{
 };
 
 use bollard::{
-    errors::Error as DockerError, models::SystemInfoCgroupVersionEnum, query_parameters::CreateContainerOptionsBuilder,
+    errors::Error as DockerError,
+    models::{ContainerCreateBody, SystemInfoCgroupVersionEnum},
+    query_parameters::CreateContainerOptionsBuilder,
 };
 use futures_util::StreamExt;
 use glovebox_archive::taken::Size;
 use glovebox_core::{
-    Created, Enforcement, Error, ErrorCode, Image, ImageReference, LimitsInForce, Network, Result, SandboxId,
-    SandboxSpec, User,
+    Created, Enforcement, Error, ErrorCode, GuestStream, Image, ImageReference, Isolation, LimitsInForce, Network,
+    Result, SandboxId, SandboxSpec, User,
 };
 use glovebox_proto::{
     VERSION,
@@ -28,9 +30,10 @@ use tokio::{io::AsyncWriteExt, net::UnixStream, sync::OnceCell};
 use super::{ARRIVAL, DockerBackend, Held, Met, gone, host_io, watching::Watching};
 use crate::{
     attaching::{self, Attacher},
+    bridge::Key,
     client::{QUICK, SLOW, is_of_transport},
     counted::Groups,
-    describe::{self, Machine, OwnFiles},
+    describe::{self, Entrance, Machine, OwnFiles},
     disk,
     gvisor::{self, Runtimes},
     images::FoundImage,
@@ -57,12 +60,21 @@ impl DockerBackend {
         }
         let before = self.look_before(spec).await?;
         let meeting = Meeting::of(&self.settings.runtime_folder, id);
-        let listener = meeting.open().map_err(host_io)?;
-        let made = self.make_container(id, spec, (&image, &limits, before.folders), &meeting).await;
+        let (listener, key) = match self.client.is_local() {
+            true => (Some(meeting.open(&self.client.place).map_err(host_io)?), None),
+            false => {
+                meeting.make(&self.client.place).map_err(host_io)?;
+                (None, Some(Key::new().map_err(host_io)?))
+            }
+        };
+        let ear = self.ear(id);
+        let known = (&image, &limits, before.folders);
+        let made = self.make_container(id, spec, known, (&meeting, key.as_ref())).await;
         let container = match made {
             Ok(container) => container,
             Err(error) => {
                 meeting.remove();
+                self.take_back(id, spec).await;
                 return Err(error);
             }
         };
@@ -73,7 +85,9 @@ impl DockerBackend {
             image: self.named_image(spec),
             image_digest: image.digest(),
             meeting,
-            listener: Mutex::new(Some(listener)),
+            listener: Mutex::new(listener),
+            key,
+            ear,
             met: OnceCell::new(),
             before,
             watching: Watching::default(),
@@ -96,37 +110,27 @@ impl DockerBackend {
         id: SandboxId,
         spec: &SandboxSpec,
         (image, limits, before): (&FoundImage, &LimitsInForce, Size),
-        meeting: &Meeting,
+        (meeting, key): (&Meeting, Option<&Key>),
     ) -> Result<String> {
-        let machine = self.machine().await?;
-        let attacher = Attacher::of(&machine.runtimes, spec.runtime.as_deref());
-        let own = self.own_files(spec.user, attacher).map_err(host_io)?;
         let name = owner::name(id, spec);
         if let Some(living) = &spec.living {
             self.note_volumes(&living.store, id)?;
             disk::note_before(&living.store, before).map_err(host_io)?;
             // What is left of it since it ended by itself.
             self.client.remove(&name).await?;
+            key.map_or(Ok(()), |key| key.keep(&living.store)).map_err(host_io)?;
         }
-        let mut body = describe::container(id, spec, &image.id, limits, (&own, &meeting.folder()));
-        if machine.is_podman {
-            let filter =
-                self.settings.data_folder.join("guest").join(format!("{}.filter", glovebox_embedded_guest::HASH));
-            let text = podman::filter(&body).unwrap_or_default();
-            written_once(&filter, text.as_bytes(), 0o444).map_err(host_io)?;
-            podman::adapt(&mut body, &filter);
-            // Podman writes the names of the host's own file into it.
-            let hosts =
-                written_once(&self.settings.data_folder.join("guest").join("hosts"), describe::HOSTS.as_bytes(), 0o444);
-            let nobody = (spec.network == Network::None).then_some((&own.empty.1, "/etc/resolv.conf"));
-            let hosts = hosts.map_err(host_io)?;
-            let files = [(&hosts, "/etc/hosts")].into_iter().chain(nobody);
-            let mounts = body.host_config.get_or_insert_default().mounts.get_or_insert_default();
-            mounts.extend(files.map(|(source, target)| describe::bind(source, target, true)));
+        if let Some(key) = key {
+            return self
+                .make_there((id, &name), spec, (image, limits), key)
+                .await
+                .map_err(|error| explained(error, spec));
         }
-        if machine.runtimes.is_gvisor(spec.runtime.as_deref()) {
-            gvisor::adapt(&mut body, limits);
-        }
+        let attacher = Attacher::of(&self.machine().await?.runtimes, spec.runtime.as_deref());
+        let own = self.own_files(spec.user, attacher).map_err(host_io)?;
+        let entrance = Entrance::Folder(meeting.folder());
+        let body = describe::container(id, spec, &image.id, limits, (&own, &entrance));
+        let body = self.adapted(body, spec, limits).await?;
         let options = CreateContainerOptionsBuilder::new().name(&name).build();
         let asked = self.client.docker.create_container(Some(options), body);
         let made = self.client.ask("make a container", SLOW, asked).await.map_err(|error| explained(error, spec))?;
@@ -170,7 +174,7 @@ impl DockerBackend {
             let cpus = info.ncpu.filter(|n| *n > 0).map_or(f64::MAX, |n| n as f64);
             let is_podman = podman::is_it(&version);
             let group_namespaces = !is_podman || info.cgroup_version == Some(SystemInfoCgroupVersionEnum::_2);
-            let can_be_watched = can_be_watched(info.docker_root_dir.as_deref());
+            let can_be_watched = self.client.is_local() && can_be_watched(info.docker_root_dir.as_deref());
             let runtimes = Runtimes::of(&info);
             Ok::<_, Error>(Machine { memory, cpus, can_be_watched, is_podman, group_namespaces, runtimes })
         };
@@ -193,7 +197,51 @@ impl DockerBackend {
             fs::create_dir_all(&empty_folder)?;
             empty = Some((empty_folder, written_once(&folder.join("empty-file"), b"", 0o444)?));
         }
-        Ok(OwnFiles { guest, accounts, empty })
+        Ok(OwnFiles { guest, accounts, empty, volume: None })
+    }
+
+    /// Says the description of a container as its engine and its runtime understand it.
+    pub(super) async fn adapted(
+        &self,
+        mut body: ContainerCreateBody,
+        spec: &SandboxSpec,
+        limits: &LimitsInForce,
+    ) -> Result<ContainerCreateBody> {
+        let machine = self.machine().await?;
+        if machine.is_podman {
+            self.adapt_to_podman(&mut body, spec)?;
+        }
+        if machine.runtimes.is_gvisor(spec.runtime.as_deref()) {
+            gvisor::adapt(&mut body, limits);
+        }
+        Ok(body)
+    }
+
+    /// Podman takes files of its own machine only.
+    fn adapt_to_podman(&self, body: &mut ContainerCreateBody, spec: &SandboxSpec) -> Result<()> {
+        if !self.client.is_local() {
+            let message =
+                "sandboxes on Podman of another machine are not there yet: it reads its filter from a file there";
+            return Err(
+                Error::new(ErrorCode::NotSupported, message).hint("use Docker there, or run glovebox on that machine")
+            );
+        }
+        let folder = self.settings.data_folder.join("guest");
+        let filter = folder.join(format!("{}.filter", glovebox_embedded_guest::HASH));
+        let text = podman::filter(body).unwrap_or_default();
+        let filter = written_once(&filter, text.as_bytes(), 0o444).map_err(host_io)?;
+        podman::adapt(body, &filter);
+        // Podman writes the names of the host's own file into it.
+        let mut files = vec![("hosts", describe::HOSTS, "/etc/hosts")];
+        if spec.network == Network::None {
+            files.push(("empty-file", "", "/etc/resolv.conf"));
+        }
+        let mounts = body.host_config.get_or_insert_default().mounts.get_or_insert_default();
+        for (name, text, target) in files {
+            let source = written_once(&folder.join(name), text.as_bytes(), 0o444).map_err(host_io)?;
+            mounts.push(describe::bind(&source, target, true));
+        }
+        Ok(())
     }
 
     /// Attaches folders of this machine in the container of a guest that waits for them.
@@ -207,6 +255,9 @@ impl DockerBackend {
 
     /// Waits until the guest has come and said that it is ready.
     pub(super) async fn meet(&self, held: &Held) -> Result<Met> {
+        if let Some(key) = &held.key {
+            return self.meet_there(held, key).await;
+        }
         let listener = held.listener.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         // Whoever asks again is told the same.
         let listener = listener.ok_or_else(|| held.trouble())?;
@@ -232,13 +283,27 @@ impl DockerBackend {
                 return Err(Error::new(ErrorCode::SandboxSetup, message).hint("is the machine that busy? try again"));
             }
         };
-        match arrived {
-            (stream, Report::Ready(ready)) => met(held, stream, &ready),
-            (_, Report::Waiting { .. }) => Err(host_io(io::ErrorKind::InvalidData.into())),
-            (_, Report::Failed { step, errno }) => {
-                let message = format!("the sandbox could not be set up: {step}");
-                Err(Error::new(ErrorCode::SandboxSetup, message).because(io::Error::from_raw_os_error(errno)))
-            }
+        let (stream, ready) = (arrived.0, ready(arrived.1)?);
+        let pid = peer(&stream)?;
+        let holds_memory = Groups::of(pid).hold_memory();
+        let isolation = layers::look(&held.spec, &ready, |name| layers::is_not_ours(&ready, pid, name), holds_memory);
+        met(held, Box::new(stream), &ready, (Some(pid), isolation))
+    }
+}
+
+/// What the guest found, if it is set up and speaks as we do.
+pub(super) fn ready(report: Report) -> Result<Ready> {
+    match report {
+        Report::Ready(ready) if ready.version != VERSION => {
+            let message =
+                format!("the guest speaks version {} of the protocol, and this program {VERSION}", ready.version);
+            Err(Error::new(ErrorCode::ChannelViolation, message))
+        }
+        Report::Ready(ready) => Ok(ready),
+        Report::Waiting { .. } => Err(host_io(io::ErrorKind::InvalidData.into())),
+        Report::Failed { step, errno } => {
+            let message = format!("the sandbox could not be set up: {step}");
+            Err(Error::new(ErrorCode::SandboxSetup, message).because(io::Error::from_raw_os_error(errno)))
         }
     }
 }
@@ -262,14 +327,13 @@ fn written_once(path: &Path, bytes: &[u8], mode: u32) -> io::Result<PathBuf> {
 }
 
 /// What is known of a sandbox whose guest is ready.
-fn met(held: &Held, stream: UnixStream, ready: &Ready) -> Result<Met> {
-    if ready.version != VERSION {
-        let message = format!("the guest speaks version {} of the protocol, and this program {VERSION}", ready.version);
-        return Err(Error::new(ErrorCode::ChannelViolation, message));
-    }
-    let pid = peer(&stream)?;
-    let groups = Groups::of(pid);
-    let isolation = layers::look(&held.spec, ready, (pid, &groups));
+pub(super) fn met(
+    held: &Held,
+    stream: GuestStream,
+    ready: &Ready,
+    (pid, isolation): (Option<i32>, Isolation),
+) -> Result<Met> {
+    let groups = pid.map(Groups::of).unwrap_or_default();
     if let Some(layer) = held.spec.required_layers.iter().find(|layer| !isolation.has(**layer)) {
         return Err(Error::new(ErrorCode::LayerMissing, format!("the layer {layer} was asked for and is missing")));
     }
@@ -304,7 +368,10 @@ fn vanished(reference: &ImageReference) -> Error {
 }
 
 /// What is said of a container whose guest ended before it came.
-fn ended_early(end: Option<Result<bollard::models::ContainerWaitResponse, DockerError>>, spec: &SandboxSpec) -> Error {
+pub(super) fn ended_early(
+    end: Option<Result<bollard::models::ContainerWaitResponse, DockerError>>,
+    spec: &SandboxSpec,
+) -> Error {
     let how = match end {
         Some(Ok(end)) => format!("with the code {}", end.status_code),
         Some(Err(DockerError::DockerContainerWaitError { code, .. })) => format!("with the code {code}"),

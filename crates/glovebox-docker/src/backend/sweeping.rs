@@ -60,7 +60,8 @@ impl DockerBackend {
 
     /// Notes which volumes hold the files of a living sandbox.
     pub(super) fn note_volumes(&self, store: &Path, id: SandboxId) -> Result<()> {
-        let names: Vec<String> = describe::volumes(id).into_iter().map(|(name, _)| name).collect();
+        let mut names: Vec<String> = describe::volumes(id).into_iter().map(|(name, _)| name).collect();
+        names.push(describe::volume_of_given(id));
         fs::create_dir_all(store).map_err(host_io)?;
         let text = serde_json::to_vec(&names).map_err(|error| host_io(io::Error::other(error)))?;
         fs::write(store.join(VOLUMES), text).map_err(host_io)
@@ -85,17 +86,22 @@ impl Sweeper {
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
-        for volume in self.client.volumes().await? {
-            if owner::is_forgotten(&volume.labels) {
-                let told = format!("the volume {}", volume.name);
-                self.remove_volume(&volume.name).await?.then(|| removed.push(told));
-            }
+        let mut volumes = self.client.volumes(owner::MANAGED).await?;
+        volumes.retain(|volume| owner::is_left(volume, now));
+        if !self.client.is_local() {
+            let guests = self.client.volumes(owner::GUEST).await?;
+            volumes.extend(guests.into_iter().filter(|volume| owner::is_old_guest(volume, now)));
+        }
+        for volume in volumes {
+            let told = format!("the volume {}", volume.name);
+            self.remove_volume(&volume.name).await?.then(|| removed.push(told));
         }
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).keys().map(ToString::to_string).collect();
         needed.extend::<Vec<String>>(held);
         for folder in fs::read_dir(meeting::all(&self.runtime_folder)).into_iter().flatten().flatten() {
             let name = folder.file_name().to_string_lossy().into_owned();
-            if !needed.contains(&name) && is_old(&folder.path()) {
+            let of_another = meeting::is_of_another(&folder.path(), &self.client.place);
+            if !of_another && !needed.contains(&name) && is_old(&folder.path()) {
                 remove_folder(&folder.path()).map_err(host_io)?;
                 removed.push(format!("the folder of the sandbox {name}"));
             }
@@ -144,8 +150,17 @@ impl Sweeper {
         remove_folder(store).map_err(host_io)
     }
 
+    /// Removes a container, and a volume that is of no use without it.
+    pub(super) async fn remove(&self, container: &str, volume: Option<&str>) -> Result<()> {
+        self.client.remove(container).await?;
+        match volume {
+            Some(name) => self.remove_volume(name).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Removes a volume, unless it is not there or a container has it.
-    async fn remove_volume(&self, name: &str) -> Result<bool> {
+    pub(super) async fn remove_volume(&self, name: &str) -> Result<bool> {
         let options = RemoveVolumeOptionsBuilder::new().force(true).build();
         let asked = self.client.docker.remove_volume(name, Some(options));
         Ok(self.client.ask_if_there("remove a volume", SLOW, asked).await?.is_some())

@@ -44,6 +44,8 @@ impl NativeBackend {
             inode_limit: true,
             host_kernel: true,
             files_through_guest: false,
+            host_folders: true,
+            counters: true,
         })
     }
 

@@ -78,6 +78,28 @@ pub(crate) const OF_BACKENDS: &[About] = &[
         ],
     ),
     (
+        "the backend does not declare host_folders",
+        |features| features.host_folders,
+        &[
+            "no_setuid_program_reaches_a_folder_of_the_host",
+            "many_files_in_a_read_write_folder_are_watched",
+            "what_lies_in_very_deep_folders_is_watched",
+            "a_mount_within_a_workspace_hides_what_is_there_and_is_not_touched",
+            "a_file_in_a_read_write_workspace_cannot_outgrow_the_disk_limit",
+            "a_read_write_workspace_that_outgrows_the_disk_limit_is_watched_and_ended",
+            "files_that_are_deleted_while_open_count_in_a_read_write_workspace",
+            "nobody_watches_the_workspace_of_a_run_that_is_over",
+            "a_read_write_folder_reaches_the_host_with_its_owner",
+            "a_single_file_can_be_mounted_for_writing",
+            "a_read_write_workspace_of_another_owner_gives_files_that_owner",
+        ],
+    ),
+    (
+        "the backend does not declare counters",
+        |features| features.counters,
+        &["what_a_sandbox_for_some_runs_uses_is_told_too"],
+    ),
+    (
         "the backend does not declare group_namespace",
         |features| features.group_namespace,
         &["the_cgroup_namespace_is_its_own_and_hides_the_paths_of_the_host"],

@@ -1,6 +1,7 @@
 //! What Docker may do to a caller: be missing, hang, die and come back. And what a caller who dies may leave in Docker.
 
 mod cases;
+mod remote;
 
 use std::{
     fs,
@@ -39,6 +40,11 @@ type Case = fn(&Ground) -> Result<()>;
 
 /// The suite.
 pub(crate) fn check() -> Result<Counts> {
+    some("")
+}
+
+/// The cases whose sentence holds this.
+pub(crate) fn some(filter: &str) -> Result<Counts> {
     need::tools(&images::TOOLS)?;
     // In one build, since two would take turns at dependencies that both have with other features.
     let packages = ["-p", "glovebox-cli", "-p", "glovebox-docker", "--bins", "--example", "long_living"];
@@ -50,7 +56,7 @@ pub(crate) fn check() -> Result<Counts> {
     let folder = places.run.join("glovebox");
     fs::create_dir_all(&folder)?;
     let ground = Ground { daemon, folder };
-    let cases: [(&str, Case); 16] = [
+    let cases: [(&str, Case); 25] = [
         ("without Docker the error says so and offers native", cases::no_docker),
         ("native stands in for Docker where the caller allows it, and the result says so", cases::fallback),
         ("a socket that takes connections and never answers keeps nobody", cases::never_answers),
@@ -82,9 +88,21 @@ pub(crate) fn check() -> Result<Counts> {
         ("gc looks into Docker without being told, where Docker answers", cases::gc_looks),
         ("a process that lives long recovers with Docker, and removes what others leave", cases::long_living),
         ("a disk without room is told as such", cases::no_room),
+        (
+            "an engine whose certificate is not its own, or who does not take ours, is told as such",
+            remote::certificates,
+        ),
+        ("an engine whose certificate has expired is told as such", remote::expired),
+        ("a port that nobody listens at, or that never answers, keeps nobody", remote::no_engine),
+        ("an engine without TLS is used, and the result warns of it where others could listen", remote::without_tls),
+        ("a connection that is cut ends a run and its container, and nothing of a sandbox that stays", remote::cut),
+        ("a caller of another machine's engine who is killed leaves nothing there", remote::caller_killed),
+        ("a sandbox that stays on another machine is used, stopped and started with a key of its own", remote::living),
+        ("a registry that takes connections and never answers keeps nobody", remote::mute_registry),
+        ("a registry that falls silent keeps nobody", remote::registry_falls_silent),
     ];
     let mut counts = Counts::default();
-    for (name, case) in cases {
+    for (name, case) in cases.into_iter().filter(|(name, _)| name.contains(filter)) {
         let started = Instant::now();
         count(&mut counts, name, case(&ground));
         eprintln!("docker: that took {} ms", started.elapsed().as_millis());
@@ -118,14 +136,7 @@ impl Ground {
     fn start(&self, script: &str) -> Result<Running> {
         let image = images::reference("busybox");
         let script = format!("echo started; {script}");
-        let mut child = self.docker(&["run", "--image", &image, "--", "sh", "-c", &script]).spawn()?;
-        let mut out = BufReader::new(child.stdout.take().context("no output")?);
-        let mut line = String::new();
-        out.read_line(&mut line)?;
-        if line != "started\n" {
-            bail!("it did not start: {}", said(&ended(child)?));
-        }
-        Ok(Running { child, out })
+        Running::start(self.docker(&["run", "--image", &image, "--", "sh", "-c", &script]))
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
@@ -186,6 +197,23 @@ struct Running {
 }
 
 impl Running {
+    /// Starts one that says `started` first.
+    fn start(command: Command) -> Result<Running> {
+        Running::start_with(command, "started\n")
+    }
+
+    /// Starts one that says this first.
+    fn start_with(mut command: Command, first: &str) -> Result<Running> {
+        let mut child = command.spawn()?;
+        let mut out = BufReader::new(child.stdout.take().context("no output")?);
+        let mut line = String::new();
+        out.read_line(&mut line)?;
+        if line != first {
+            bail!("it did not start: {}", said(&ended(child)?));
+        }
+        Ok(Running { child, out })
+    }
+
     /// Ends its input, which its program waits for, and gives what it said until the end.
     fn finish(mut self) -> Result<(Output, String)> {
         drop(self.child.stdin.take());
@@ -195,16 +223,20 @@ impl Running {
 }
 
 /// Waits for the end, but not for ever.
-fn ended(mut child: Child) -> Result<Output> {
+fn ended(child: Child) -> Result<Output> {
+    ended_within(child, BOUND)
+}
+
+fn ended_within(mut child: Child, bound: Duration) -> Result<Output> {
     drop(child.stdin.take());
     let pid = Pid::from_child(&child);
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || tell.send(child.wait_with_output()));
-    match told.recv_timeout(BOUND) {
+    match told.recv_timeout(bound) {
         Ok(output) => Ok(output?),
         Err(_) => {
             kill_process(pid, Signal::KILL)?;
-            bail!("it did not end within {} s", BOUND.as_secs())
+            bail!("it did not end within {} s", bound.as_secs())
         }
     }
 }

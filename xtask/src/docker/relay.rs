@@ -1,0 +1,84 @@
+//! What carries connections from one place to another, and can be cut like a cable.
+
+use std::{
+    io,
+    net::{Shutdown, TcpListener, TcpStream},
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+};
+
+use anyhow::Result;
+
+/// Where connections are carried to.
+#[derive(Clone)]
+pub(crate) enum Target {
+    /// A port.
+    Port(String),
+    /// A socket.
+    Socket(PathBuf),
+    /// Nowhere: whoever connects is never answered.
+    Nobody,
+}
+
+/// A port whose connections lead elsewhere, for as long as the process lives.
+pub(crate) struct Relay {
+    /// `HOST:PORT`.
+    pub(crate) address: String,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Relay {
+    /// Listens at a free port of this address.
+    pub(crate) fn start(host: &str, target: Target) -> Result<Relay> {
+        let listener = TcpListener::bind((host, 0))?;
+        let address = listener.local_addr()?.to_string();
+        let open = Arc::new(Mutex::new(Vec::new()));
+        let known = Arc::clone(&open);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let Ok(other) = stream.try_clone() else { continue };
+                known.lock().unwrap_or_else(PoisonError::into_inner).push(other);
+                let target = target.clone();
+                thread::spawn(move || carry(stream, &target));
+            }
+        });
+        Ok(Relay { address, open })
+    }
+
+    /// Ends all connections, in the midst of whatever they carry. New ones are taken.
+    pub(crate) fn cut(&self) {
+        for stream in self.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn carry(stream: TcpStream, target: &Target) -> io::Result<()> {
+    match target {
+        Target::Nobody => loop {
+            thread::park();
+        },
+        Target::Port(address) => {
+            let there = TcpStream::connect(address)?;
+            let (one, two) = (stream.try_clone()?, there.try_clone()?);
+            thread::spawn(move || {
+                let _ = io::copy(&mut &one, &mut &two);
+                let _ = two.shutdown(Shutdown::Write);
+            });
+            let _ = io::copy(&mut &there, &mut &stream);
+            stream.shutdown(Shutdown::Write)
+        }
+        Target::Socket(path) => {
+            let there = UnixStream::connect(path)?;
+            let (one, two) = (stream.try_clone()?, there.try_clone()?);
+            thread::spawn(move || {
+                let _ = io::copy(&mut &one, &mut &two);
+                let _ = two.shutdown(Shutdown::Write);
+            });
+            let _ = io::copy(&mut &there, &mut &stream);
+            stream.shutdown(Shutdown::Write)
+        }
+    }
+}
