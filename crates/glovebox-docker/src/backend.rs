@@ -1,7 +1,9 @@
 //! The face of the Docker backend.
 
+mod ending;
 mod finding;
 mod making;
+mod starting;
 mod sweeping;
 
 use std::{
@@ -27,6 +29,7 @@ use tokio::{
     sync::OnceCell,
 };
 
+use self::ending::Guest;
 use crate::{
     client::{Client, QUICK, SLOW},
     counted::Groups,
@@ -78,6 +81,8 @@ struct Held {
     meeting: Meeting,
     /// Where the guest is waited for, until it came.
     listener: Mutex<Option<UnixListener>>,
+    /// That of a one-shot sandbox, if it came before Docker said that it started.
+    arrived: Mutex<Option<UnixStream>>,
     met: OnceCell<Met>,
     /// How many in this process hold on to a living sandbox.
     users: AtomicUsize,
@@ -92,6 +97,8 @@ struct Met {
     channel: Mutex<Option<UnixStream>>,
     /// The guest, as the host knows it.
     pid: i32,
+    /// A handle on that of a one-shot sandbox, where this process may have one.
+    guest: Option<Guest>,
     groups: Groups,
     created: Created,
 }
@@ -159,6 +166,10 @@ impl DockerBackend {
     /// Ends the processes of a container, and says what was counted until then.
     async fn kill(&self, held: &Held) -> Result<Option<Evidence>> {
         let evidence = held.met.get().map(Met::evidence);
+        // An engine starts a program for it.
+        if let Some(any) = held.kill_guest() {
+            return Ok(evidence.filter(|_| any));
+        }
         let options = KillContainerOptionsBuilder::new().signal("SIGKILL").build();
         let asked = self.client.docker.kill_container(&held.container, Some(options));
         let killed = self.client.ask_if_there("end a container", SLOW, asked).await?;
@@ -293,7 +304,7 @@ impl Backend for DockerBackend {
         let Some(held) = self.all().remove(&id) else { return Ok(()) };
         let removed = match held.unanswered.load(Ordering::Relaxed) {
             true => Err(left_to_docker(&self.client.place)),
-            false => self.client.remove(&held.container).await.map_err(|error| match error.code {
+            false => self.remove(&held).await.map_err(|error| match error.code {
                 ErrorCode::BackendUnavailable => left_to_docker(&self.client.place).because(error),
                 _ => error,
             }),

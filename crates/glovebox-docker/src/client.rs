@@ -171,6 +171,11 @@ impl Client {
         let options = RemoveContainerOptionsBuilder::new().force(true).build();
         let asked = self.docker.remove_container(container, Some(options));
         self.ask_if_there("remove a container", SLOW, asked).await?;
+        self.removed(container).await
+    }
+
+    /// Waits until a container is gone.
+    pub(crate) async fn removed(&self, container: &str) -> Result<()> {
         let condition = WaitContainerOptionsBuilder::new().condition("removed").build();
         let mut end = pin!(self.docker.wait_container(container, Some(condition)));
         match self.answer("remove a container", SLOW, end.next()).await? {

@@ -102,7 +102,7 @@ impl DockerBackend {
             image: self.named_image(spec),
             image_digest: found.image_id,
         };
-        let met = OnceCell::new_with(Some(Met { channel: Mutex::default(), pid, groups, created }));
+        let met = OnceCell::new_with(Some(Met { channel: Mutex::default(), pid, guest: None, groups, created }));
         Ok(Some(Arc::new(Held {
             container,
             spec: spec.clone(),
@@ -111,6 +111,7 @@ impl DockerBackend {
             image_digest: None,
             meeting: Meeting::of(&self.settings.runtime_folder, id),
             listener: Mutex::default(),
+            arrived: Mutex::default(),
             met,
             users: AtomicUsize::new(0),
             unanswered: AtomicBool::default(),

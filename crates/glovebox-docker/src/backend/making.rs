@@ -5,7 +5,7 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize},
     },
 };
@@ -21,7 +21,7 @@ use glovebox_proto::{
 };
 use tokio::{net::UnixStream, sync::OnceCell};
 
-use super::{ARRIVAL, DockerBackend, Held, Met, gone, host_io};
+use super::{ARRIVAL, DockerBackend, Held, Met, ending::Guest, gone, host_io};
 use crate::{
     client::{QUICK, SLOW, is_of_transport},
     counted::Groups,
@@ -36,8 +36,8 @@ impl DockerBackend {
     /// Makes the container of a sandbox and starts it.
     pub(super) async fn make(&self, id: SandboxId, spec: &SandboxSpec) -> Result<()> {
         let spec = &describe::with_real_paths(spec)?;
-        let image = self.image_of(spec).await?;
-        let limits = describe::limits_in_force(spec, self.machine().await?);
+        let (image, machine) = tokio::try_join!(self.image_of(spec), self.machine())?;
+        let limits = describe::limits_in_force(spec, machine);
         let meeting = Meeting::of(&self.settings.runtime_folder, id);
         let listener = meeting.open().map_err(host_io)?;
         let made = self.make_container(id, spec, (&image, &limits), &meeting).await;
@@ -48,21 +48,21 @@ impl DockerBackend {
                 return Err(error);
             }
         };
-        let held = Held {
-            container: container.clone(),
+        let held = Arc::new(Held {
+            container,
             spec: spec.clone(),
             limits,
             image: self.named_image(spec),
             image_digest: image.digest(),
             meeting,
             listener: Mutex::new(Some(listener)),
+            arrived: Mutex::default(),
             met: OnceCell::new(),
             users: AtomicUsize::new(1),
             unanswered: AtomicBool::default(),
-        };
-        self.all().insert(id, held.into());
-        let asked = self.client.docker.start_container(&container, None);
-        if let Err(error) = self.client.ask("start a container", SLOW, asked).await {
+        });
+        self.all().insert(id, held.clone());
+        if let Err(error) = self.start(&held).await {
             let _ = glovebox_core::Backend::destroy(self, id).await;
             return Err(explained(error, spec));
         }
@@ -144,21 +144,22 @@ impl DockerBackend {
     pub(super) async fn meet(&self, held: &Held) -> Result<Met> {
         let listener = held.listener.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         let listener = listener.ok_or_else(|| Error::new(ErrorCode::SandboxLost, "the sandbox is gone"))?;
-        let mut ended = std::pin::pin!(self.client.docker.wait_container(&held.container, None));
-        let arrival = async {
-            let (mut stream, _) = listener.accept().await?;
-            let report = meeting::report(&mut stream).await?;
-            Ok::<_, io::Error>((stream, report))
-        };
-        let arrived = tokio::select! {
-            arrived = arrival => arrived.map_err(host_io)?,
-            end = ended.next() => return Err(match end {
-                Some(Err(error)) if is_of_transport(&error) => self.client.failed("wait for the guest", error),
-                end => ended_early(end, &held.spec),
-            }),
-            () = tokio::time::sleep(ARRIVAL) => {
-                let message = format!("the guest did not come within {} s of the start of its container", ARRIVAL.as_secs());
-                return Err(Error::new(ErrorCode::SandboxSetup, message).hint("is the machine that busy? try again"));
+        let patience = tokio::time::sleep(ARRIVAL);
+        let arrived = match held.take_arrived() {
+            Some(stream) => tokio::select! {
+                told = hear(stream) => told.map_err(|_| ended_early(None, &held.spec))?,
+                () = patience => return Err(too_late()),
+            },
+            None => {
+                let mut ended = std::pin::pin!(self.client.docker.wait_container(&held.container, None));
+                tokio::select! {
+                    told = async { hear(listener.accept().await?.0).await } => told.map_err(host_io)?,
+                    end = ended.next() => return Err(match end {
+                        Some(Err(error)) if is_of_transport(&error) => self.client.failed("wait for the guest", error),
+                        end => ended_early(end, &held.spec),
+                    }),
+                    () = patience => return Err(too_late()),
+                }
             }
         };
         match arrived {
@@ -169,6 +170,17 @@ impl DockerBackend {
             }
         }
     }
+}
+
+/// Hears what a guest that came says first.
+async fn hear(mut stream: UnixStream) -> io::Result<(UnixStream, Report)> {
+    let report = meeting::report(&mut stream).await?;
+    Ok((stream, report))
+}
+
+fn too_late() -> Error {
+    let message = format!("the guest did not come within {} s of the start of its container", ARRIVAL.as_secs());
+    Error::new(ErrorCode::SandboxSetup, message).hint("is the machine that busy? try again")
 }
 
 /// Writes a file, unless it is there.
@@ -206,8 +218,10 @@ fn met(held: &Held, stream: UnixStream, ready: &Ready) -> Result<Met> {
         image: held.image.clone(),
         image_digest: held.image_digest.clone(),
     };
+    // One that stays may be paused, and what is frozen does not end by a signal: Docker ends it.
+    let guest = if held.spec.living.is_none() { Guest::hold(pid, &held.container) } else { None };
     let channel = Mutex::new(held.spec.living.is_none().then_some(stream));
-    Ok(Met { channel, pid, groups, created })
+    Ok(Met { channel, pid, guest, groups, created })
 }
 
 fn vanished(reference: &ImageReference) -> Error {
