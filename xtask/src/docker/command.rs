@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{
     Case,
     daemon::{Daemon, Lifetime},
-    images,
+    images, kinds,
     registry::{Door, PASSWORD, Registry, USER},
     tally, with_images,
 };
@@ -28,19 +28,25 @@ use crate::{
 pub(crate) fn check() -> Result<Counts> {
     run(&["cargo", "build", "--locked", "-p", "glovebox-cli", "--bin", "glovebox"])?;
     let daemon = with_images(Lifetime::OfThisProcess)?;
-    let cases: [(&str, Case); 6] = [
+    let cases: [(&str, Case); 12] = [
         ("an image is fetched, listed, used and removed", an_image_comes_and_goes),
         ("a run fetches the image that it needs, and says so", a_run_fetches),
         ("a stranger is told that a registry is locked", a_stranger_is_told),
         ("a locked registry gives to whom docker login knows", a_registry_knows_its_user),
         ("a locked registry gives to whom a credential helper knows", a_helper_is_asked),
         ("sandboxes of two backends are reached by their names alone", two_backends),
+        ("programs of every image with a shell have the same user, home and folder", kinds::shells),
+        ("of what an image says of itself, its variables are used and nothing else", kinds::configuration),
+        ("programs with another libc run, and those of an image with nothing else", kinds::programs),
+        ("an image with one program has files, changes and runs", kinds::nothing_else),
+        ("a shell is the best that the image has", kinds::best_shell),
+        ("an agent works in a container", kinds::agent),
     ];
     Ok(tally(&daemon, &cases))
 }
 
 /// The program with settings of its own: a Docker configuration, a data folder and programs in this folder.
-fn glovebox(daemon: &Daemon, folder: &Path, args: &[&str]) -> Result<Output> {
+pub(super) fn glovebox(daemon: &Daemon, folder: &Path, args: &[&str]) -> Result<Output> {
     let program = built("debug", "glovebox").to_string_lossy().into_owned();
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
     let mut called = command(&[&[program.as_str()], args].concat());
@@ -53,7 +59,7 @@ fn glovebox(daemon: &Daemon, folder: &Path, args: &[&str]) -> Result<Output> {
 }
 
 /// Calls the program, which must do what it is asked for, and gives its document.
-fn document(daemon: &Daemon, folder: &Path, args: &[&str]) -> Result<Value> {
+pub(super) fn document(daemon: &Daemon, folder: &Path, args: &[&str]) -> Result<Value> {
     let output = glovebox(daemon, folder, &[args, &["--json"]].concat())?;
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -62,13 +68,13 @@ fn document(daemon: &Daemon, folder: &Path, args: &[&str]) -> Result<Value> {
 }
 
 /// An empty folder for one case.
-fn folder(daemon: &Daemon, name: &str) -> Result<std::path::PathBuf> {
+pub(super) fn folder(daemon: &Daemon, name: &str) -> Result<std::path::PathBuf> {
     let folder = daemon.places.run.join("command").join(name);
     fs::create_dir_all(&folder)?;
     Ok(folder)
 }
 
-const DOCKER: [&str; 2] = ["--backend", "docker"];
+pub(super) const DOCKER: [&str; 2] = ["--backend", "docker"];
 
 fn pull(daemon: &Daemon, folder: &Path, image: &str) -> Result<Value> {
     document(daemon, folder, &["images", "pull", image, DOCKER[0], DOCKER[1]])

@@ -4,6 +4,7 @@ pub(crate) mod command;
 pub(crate) mod daemon;
 pub(crate) mod faults;
 pub(crate) mod images;
+mod kinds;
 mod leftovers;
 mod podman;
 mod registry;
