@@ -29,7 +29,7 @@ pub(super) fn shells(daemon: &Daemon) -> Result<()> {
     let accounts = printed(daemon, &folder, "debian", &["sh", "-c", "cat /etc/passwd | wc -l"])?;
     for image in ["debian", "busybox", "musl"] {
         let said = printed(daemon, &folder, image, &["sh", "-c", WHO_AND_WHERE])?;
-        let expected = format!("1000\n1000\n/workspace\n/home/user\nx\n{accounts}");
+        let expected = format!("1000\n1000\n/workspace/agent_workspace\n/home/user\nx\n{accounts}");
         ensure!(said == expected, "{image} says {said:?}, and not {expected:?}");
     }
     Ok(())
@@ -47,7 +47,7 @@ pub(super) fn configuration(daemon: &Daemon) -> Result<()> {
     let argv = ["run", DOCKER[0], DOCKER[1], "--image", &image, "-l", "python", "-c", "1"];
     let missing = glovebox(daemon, &folder, &argv)?;
     let said = String::from_utf8_lossy(&missing.stderr).into_owned();
-    ensure!(missing.status.code() == Some(127), "a language that is not there ends with {}", missing.status);
+    ensure!(missing.status.code() == Some(125), "a language that is not there ends with {}", missing.status);
     ensure!(said.contains("--image"), "of a language that is not there it says {said}");
     Ok(())
 }

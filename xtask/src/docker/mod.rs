@@ -49,12 +49,17 @@ pub(crate) fn docker(args: &[String]) -> Result<()> {
             suites.run("command line, docker", command::check);
             suites.finish()
         }
+        ["commands"] => {
+            let mut suites = Suites::new();
+            suites.run("command line, docker", command::check);
+            suites.finish()
+        }
         ["faults"] => {
             let mut suites = Suites::new();
             suites.run("Docker faults", faults::check);
             suites.finish()
         }
-        _ => bail!("what was meant: start, stop, status, check or faults?"),
+        _ => bail!("what was meant: start, stop, status, check, commands or faults?"),
     }
 }
 

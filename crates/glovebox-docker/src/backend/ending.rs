@@ -61,3 +61,16 @@ impl Held {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_not_the_first_of_a_container_is_not_held() {
+        let own = std::process::id() as i32;
+        assert!(Guest::hold(own, "").is_none(), "it is in a namespace with others above it");
+        // The first process of this machine, or of the container that the tests run in, is in no group of that name.
+        assert!(Guest::hold(1, "no-such-container").is_none());
+    }
+}
