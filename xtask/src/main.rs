@@ -1,6 +1,7 @@
 //! The house's own tool, `cargo xtask VERB`: what CI runs, what is run before a release, and what writes the docs.
 
 mod bench;
+mod beside;
 mod distribution;
 mod docker;
 mod docs;

@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 
 use crate::{
+    beside::Beside,
     distribution, docker, docs, examples, mcp_clients, need,
     suites::{Counts, Suites, read, run, run_and_read},
     tidy,
@@ -55,11 +56,13 @@ pub(crate) fn test() -> Result<()> {
     let mut suites = Suites::new();
     suites.run("tidy", || Ok(Counts { passed: tidy::check()?, ..Counts::default() }));
     suites.run("format", || one(&["cargo", "fmt", "--all", "--check"]));
-    suites.run("clippy", || {
-        one(&["cargo", "clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
-    });
     suites.run("unit and integration tests", cargo_tests);
     suites.run("build of the suite", || one(&["cargo", "build", "--locked", "--workspace", "--bins"]));
+    let clippy = Beside::start(
+        "clippy",
+        &["cargo", "clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
+    );
+    let release = Beside::start("release build", &["cargo", "build", "--release", "--locked"]);
     suites.run("conformance, native", || conformance(&[]));
     suites.run("… as a user with sub-ids", || conformance(&["--as-user", "sub-ids"]));
     suites.run("… as a user without", || conformance(&["--as-user", "one-id"]));
@@ -81,7 +84,11 @@ pub(crate) fn test() -> Result<()> {
     suites.run("Docker faults", docker::faults::check);
     suites.run("conformance, docker", docker_conformance);
     suites.run("command line, docker", docker::command::check);
-    suites.run("the README's first command", first_command);
+    suites.run("clippy", || clippy?.wait().map(|()| Counts::one()));
+    suites.run("the README's first command", || {
+        release?.wait()?;
+        first_command()
+    });
     suites.run("examples", examples::examples);
     for example in ["embed", "coding_loop", "notebook"] {
         let words = ["cargo", "run", "--locked", "-p", "glovebox-engine", "--example", example];
@@ -211,7 +218,7 @@ fn failed_cases(text: &str) -> Vec<String> {
     failures
 }
 
-/// The first command of the README, word for word; it also makes the release build that the next suites use.
+/// The first command of the README, word for word.
 fn first_command() -> Result<Counts> {
     let text = read(&["cargo", "run", "--release", "--locked", "--", "run", "examples/hello.py"])?;
     print!("{text}");

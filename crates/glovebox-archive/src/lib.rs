@@ -8,10 +8,13 @@
 //! the folder that was given, part by part, without following any symbolic link. Only regular files, folders and links are
 //! made; of a mode only the permission bits are taken. What cannot be packed or made is left out and counted, and never
 //! silently.
+//!
+//! Beside it, [`taken`] adds up what folders take on a disk.
 
 mod folder;
 mod pack;
 mod read;
+pub mod taken;
 mod unpack;
 mod walk;
 

@@ -392,6 +392,12 @@ pub(crate) struct ProveArgs {
     /// The weakest isolation to accept: namespaces, or landlock, which runs with less where the machine gives no namespaces
     #[arg(long, value_name = "TIER", default_value = "namespaces")]
     pub(crate) isolation: String,
+    /// The image to try in, with the backend docker; without one, that of programs without a language
+    #[arg(long, value_name = "IMAGE", default_value = "host", hide_default_value = true)]
+    pub(crate) image: String,
+    /// The runtime of the Docker engine to try
+    #[arg(long, value_name = "NAME")]
+    pub(crate) runtime: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -43,8 +43,10 @@ pub struct Features {
     pub scoped_sockets: bool,
     /// Without control groups memory is held by a watch and by a resource limit of each process.
     pub watched_memory: bool,
-    /// Host files appear with shifted owners.
+    /// Folders of the host that are mounted appear with shifted owners: whoever they belong to is the user of commands inside.
     pub idmapped_mounts: bool,
+    /// Every sandbox has ids of the host that nothing else has.
+    pub own_ids: bool,
     /// The guest runs under another id than the commands.
     pub separate_guest: bool,
     /// Processes of several runs in one sandbox are told apart by the kernel, so that ending one run ends all of it,

@@ -32,7 +32,7 @@ pub struct UsageNow {
     pub read_bytes: u64,
     /// Bytes written to storage since it started.
     pub written_bytes: u64,
-    /// What its files take, bytes; nothing when there are more of them than can be looked at.
+    /// What its files take, bytes; nothing when that cannot be seen, or there are more of them than can be looked at.
     pub disk_bytes: Option<u64>,
 }
 

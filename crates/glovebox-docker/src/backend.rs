@@ -5,6 +5,7 @@ mod finding;
 mod making;
 mod starting;
 mod sweeping;
+mod watching;
 
 use std::{
     collections::HashMap,
@@ -31,12 +32,15 @@ use tokio::{
 
 use self::ending::Guest;
 use crate::{
+    attaching,
     client::{Client, QUICK, SLOW},
     counted::Groups,
     describe::Machine,
+    disk::Before,
     images::{FoundImage, Listener},
     meeting::Meeting,
 };
+use watching::Watching;
 
 /// Where a Docker backend finds what it needs.
 #[derive(Clone, Debug)]
@@ -84,6 +88,9 @@ struct Held {
     /// That of a one-shot sandbox, if it came before Docker said that it started.
     arrived: Mutex<Option<UnixStream>>,
     met: OnceCell<Met>,
+    /// What was in the folders and volumes that it writes, before it began.
+    before: Before,
+    watching: Watching,
     /// How many in this process hold on to a living sandbox.
     users: AtomicUsize,
     /// Docker did not answer when the end was asked for.
@@ -191,7 +198,7 @@ impl Met {
         }
         let root = Path::new("/proc").join(self.pid.to_string()).join("root");
         let mut store: Option<StoreUse> = None;
-        for folder in ["workspace", "home/user", "tmp"] {
+        for folder in ["workspace", "home/user", "tmp", "dev/shm"] {
             let Ok(found) = rustix::fs::statvfs(root.join(folder)) else { return unknown };
             let used = (found.f_blocks - found.f_bfree) * found.f_frsize;
             let (free, inodes) = (found.f_bavail * found.f_frsize, found.f_favail);
@@ -214,7 +221,9 @@ impl Backend for DockerBackend {
 
     async fn probe(&self) -> Result<Features> {
         self.client.ask("say whether it is there", QUICK, self.client.docker.ping()).await?;
+        let disk_limit = self.machine().await?.can_be_watched;
         Ok(Features {
+            disk_limit,
             namespaces: true,
             cgroup_limits: true,
             separate_guest: true,
@@ -222,6 +231,8 @@ impl Backend for DockerBackend {
             pause: true,
             workspace_overlay: true,
             files_through_guest: true,
+            mounts: attaching::may_attach() || attaching::is_user_of_commands(),
+            idmapped_mounts: attaching::may_attach(),
             ..Features::default()
         })
     }
@@ -271,11 +282,20 @@ impl Backend for DockerBackend {
     async fn usage(&self, id: SandboxId) -> Result<UsageNow> {
         let held = self.hold(id).await?;
         let met = held.met.get().ok_or_else(|| gone(id))?;
-        let disk = (met.created.limits.store == "tmpfs").then(|| met.store().used_bytes);
+        let disk = match met.created.limits.store == "tmpfs" {
+            true => Some(met.store().used_bytes),
+            false => self.in_volumes(id, &held).await,
+        };
         Ok(met.groups.usage(disk))
     }
 
-    async fn watched_limit(&self, _id: SandboxId, _run: Option<RunId>) -> Outgrown {
+    async fn watched_limit(&self, id: SandboxId, _run: Option<RunId>) -> Outgrown {
+        if let Ok(held) = self.held(id)
+            && let Some(watch) = self.watch_over(id, &held).await
+            && let Ok(outgrown) = watch.follow().recv().await
+        {
+            return outgrown;
+        }
         std::future::pending().await
     }
 

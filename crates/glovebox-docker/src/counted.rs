@@ -99,6 +99,12 @@ impl Groups {
         Some(before.saturating_sub(in_use()))
     }
 
+    /// The processes of the container, as the host knows them.
+    pub(crate) fn processes(&self) -> Vec<i32> {
+        let text = self.text("pids", "cgroup.procs", "cgroup.procs").unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
     /// What was counted so far.
     pub(crate) fn evidence(&self, store: StoreUse) -> Evidence {
         let (read_bytes, written_bytes) = self.storage();

@@ -11,12 +11,17 @@ use bollard::models::{
     MountVolumeOptions, ResourcesUlimits,
 };
 use glovebox_core::{
-    Access, Enforcement, Error, ErrorCode, HOME_DIR, LimitKind, LimitsInForce, MountKind, Network, Result, SandboxId,
-    SandboxSpec, WORKING_DIR, WORKSPACE_DIR, WorkspaceMode,
+    Access, Enforcement, Error, ErrorCode, HOME_DIR, LimitKind, LimitsInForce, Network, Result, SandboxId, SandboxSpec,
+    WORKING_DIR, WORKSPACE_DIR, WorkspaceMode,
 };
-use glovebox_proto::container::{CHANNEL, Door, GUEST, PLAN, Plan};
+use glovebox_proto::container::{CHANNEL, Door, GUEST, MountPlace, PLAN, Plan};
 
-use crate::{counted::OWN_PROCESSES, owner};
+use crate::{
+    attaching,
+    counted::OWN_PROCESSES,
+    disk::{written_in_place, written_volumes},
+    owner,
+};
 
 /// What guest and zygote need to change user, to signal commands, to give them their folders, and to let go of the rest.
 const CAPABILITIES: [&str; 5] = ["SETUID", "SETGID", "KILL", "CHOWN", "SETPCAP"];
@@ -55,6 +60,8 @@ const HOST_NAME: &str = "glovebox";
 pub(crate) struct Machine {
     pub(crate) memory: u64,
     pub(crate) cpus: f64,
+    /// Whether this process can look at what is in its volumes, and at whatever else programs write.
+    pub(crate) can_be_watched: bool,
 }
 
 /// Files of ours that every container has.
@@ -64,6 +71,8 @@ pub(crate) struct OwnFiles {
     pub(crate) guest: PathBuf,
     /// Who there is inside, as in every sandbox; each with its place there.
     pub(crate) accounts: Vec<(PathBuf, &'static str)>,
+    /// A folder and a file with nothing in them, for places of mounts.
+    pub(crate) empty: (PathBuf, PathBuf),
 }
 
 /// The limits that the machine can give.
@@ -77,7 +86,13 @@ pub(crate) fn limits_in_force(spec: &SandboxSpec, machine: Machine) -> LimitsInF
         (LimitKind::Cpus, cpus < asked.cpus),
         (LimitKind::Disk, disk < asked.disk),
     ];
-    let files = if spec.living.is_some() { Enforcement::None } else { Enforcement::Filesystem };
+    let files = match needs_watch(spec) {
+        false => Enforcement::Filesystem,
+        true if machine.can_be_watched => Enforcement::Watched,
+        true => Enforcement::None,
+    };
+    let volumes = if machine.can_be_watched { Enforcement::Watched } else { Enforcement::None };
+    let volumes = written_volumes(spec).next().map(|_| ("volumes", volumes));
     let held = [
         ("memory", Enforcement::Cgroup),
         ("cpus", Enforcement::Cgroup),
@@ -99,8 +114,23 @@ pub(crate) fn limits_in_force(spec: &SandboxSpec, machine: Machine) -> LimitsInF
         memory_group_bytes: Some(memory + OWN_MEMORY),
         store: if spec.living.is_some() { "volume" } else { "tmpfs" }.into(),
         lowered: lowered.into_iter().filter(|(_, is_lower)| *is_lower).map(|(kind, _)| kind).collect(),
-        enforcement: held.into_iter().map(|(name, by)| (name.to_owned(), by)).collect::<BTreeMap<_, _>>(),
+        enforcement: held
+            .into_iter()
+            .chain(volumes)
+            .map(|(name, by)| (name.to_owned(), by))
+            .collect::<BTreeMap<_, _>>(),
     }
+}
+
+/// Whether a sandbox writes to something that no file system limits.
+fn needs_watch(spec: &SandboxSpec) -> bool {
+    spec.living.is_some() || written_in_place(spec).next().is_some()
+}
+
+/// No file of a sandbox that writes to something which no file system limits is larger: it could outgrow that before anybody looks.
+fn largest_file(spec: &SandboxSpec, disk: u64) -> Option<u64> {
+    let volumes = written_volumes(spec).map(|(_, bytes)| bytes).max();
+    (needs_watch(spec) || volumes.is_some()).then(|| disk.max(volumes.unwrap_or(0)))
 }
 
 /// Turns the paths of the host in a description into real ones, or says which cannot be used.
@@ -114,12 +144,9 @@ pub(crate) fn with_real_paths(spec: &SandboxSpec) -> Result<SandboxSpec> {
         }
     }
     for mount in &mut spec.mounts {
-        if mount.kind != MountKind::Host {
-            let message = "volumes, caches and projects are not there yet with the backend docker";
-            return Err(Error::new(ErrorCode::NotSupported, message).hint("use --backend native for them"));
-        }
         mount.source = real(&mount.source)?;
     }
+    spec.mounts.iter().try_for_each(|mount| attaching::check(&spec, mount))?;
     Ok(spec)
 }
 
@@ -134,8 +161,10 @@ pub(crate) fn plan(spec: &SandboxSpec, limits: &LimitsInForce) -> Plan {
         uid: spec.user.uid,
         gid: spec.user.gid,
         open_files: limits.open_files,
+        largest_file: largest_file(spec, limits.disk_bytes),
         living: spec.living.is_some(),
         network: spec.network == Network::Full,
+        awaits_mounts: attaching::mounts(spec).is_some_and(|mounts| !mounts.is_empty()),
         written: written.map(|mount| mount.target.as_str().to_owned()).collect(),
         idle_ms: spec.living.as_ref().and_then(|living| living.lifetime.idle).map(|idle| idle.as_millis() as u64),
         expires_ms: spec
@@ -165,7 +194,9 @@ pub(crate) fn container(
         format!("rw,exec,nosuid,nodev,size={size},nr_inodes={inodes},mode={mode}")
     };
     let small = limits.disk_bytes.min(LARGEST_TMP);
-    let mut tmpfses = HashMap::from([("/tmp".to_owned(), tmpfs(small, "1777"))]);
+    // The engine's own limits bytes and no files.
+    let shared = tmpfs(small.min(limits.memory_bytes), "1777");
+    let mut tmpfses = HashMap::from([("/tmp".to_owned(), tmpfs(small, "1777")), ("/dev/shm".to_owned(), shared)]);
     let mut mounts = vec![bind(&own.guest, GUEST, true), bind(channel, CHANNEL, false)];
     mounts.extend(own.accounts.iter().map(|(source, target)| bind(source, target, true)));
     if spec.living.is_some() {
@@ -174,12 +205,7 @@ pub(crate) fn container(
         tmpfses.insert(WORKSPACE_DIR.to_owned(), tmpfs(limits.disk_bytes, "0755"));
         tmpfses.insert(HOME_DIR.to_owned(), tmpfs(limits.disk_bytes, "0755"));
     }
-    if let Some(workspace) = spec.workspace.as_ref().filter(|workspace| workspace.mode != WorkspaceMode::Overlay) {
-        mounts.push(bind(&workspace.source, WORKING_DIR, workspace.mode == WorkspaceMode::ReadOnly));
-    }
-    mounts.extend(
-        spec.mounts.iter().map(|mount| bind(&mount.source, mount.target.as_str(), mount.access == Access::ReadOnly)),
-    );
+    mounts.extend(of_this_machine(spec, own));
     let memory = limits.memory_group_bytes.unwrap_or(limits.memory_bytes) as i64;
     let host = HostConfig {
         memory: Some(memory),
@@ -190,13 +216,12 @@ pub(crate) fn container(
         // Files that may be open are bounded by the zygote; the guest needs some for each run.
         ulimits: Some(vec![ulimit("core", 0)]),
         tmpfs: Some(tmpfses),
-        shm_size: Some(small.min(limits.memory_bytes) as i64),
         mounts: Some(mounts),
         readonly_rootfs: Some(true),
         network_mode: Some(if spec.network == Network::Full { "default" } else { "none" }.to_owned()),
         cap_drop: Some(vec!["ALL".to_owned()]),
         cap_add: Some(CAPABILITIES.map(str::to_owned).to_vec()),
-        security_opt: Some(vec!["no-new-privileges:true".to_owned()]),
+        security_opt: Some(vec!["no-new-privileges:true".to_owned(), filter()]),
         masked_paths: Some(MASKED.map(str::to_owned).to_vec()),
         sysctls: (spec.network == Network::None)
             .then(|| SYSCTLS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()),
@@ -222,6 +247,26 @@ pub(crate) fn container(
         host_config: Some(host),
         ..ContainerCreateBody::default()
     }
+}
+
+/// What the engine is to mount of this machine; where we attach, empty places for what has none otherwise, as the root is read-only.
+fn of_this_machine(spec: &SandboxSpec, own: &OwnFiles) -> Vec<Mount> {
+    if let Some(attached) = attaching::mounts(spec) {
+        let places = attached.iter().filter(|mount| mount.place == MountPlace::Made);
+        let (folder, file) = &own.empty;
+        let empty = |source: &str| if Path::new(source).is_dir() { folder } else { file };
+        return places.map(|mount| bind(empty(&mount.source), &mount.target, true)).collect();
+    }
+    let workspace = spec.workspace.iter().filter(|workspace| workspace.mode != WorkspaceMode::Overlay);
+    let workspace = workspace.map(|found| bind(&found.source, WORKING_DIR, found.mode == WorkspaceMode::ReadOnly));
+    let mounts = spec.mounts.iter();
+    let mounts = mounts.map(|mount| bind(&mount.source, mount.target.as_str(), mount.access == Access::ReadOnly));
+    workspace.chain(mounts).collect()
+}
+
+/// The filter of system calls that the whole container has, in place of the engine's own.
+fn filter() -> String {
+    format!("seccomp={}", glovebox_guest::seccomp::container_profile())
 }
 
 fn bind(source: &Path, target: &str, read_only: bool) -> Mount {

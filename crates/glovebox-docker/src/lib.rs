@@ -9,11 +9,13 @@
 //! A one-shot container ends when its one connection does, and Docker removes it then: a caller who is killed leaves
 //! nothing behind. A living one stays until it is removed, and its files are in volumes that outlive it.
 
+mod attaching;
 mod backend;
 mod client;
 mod counted;
 mod credentials;
 mod describe;
+mod disk;
 mod images;
 mod layers;
 mod looking;

@@ -66,6 +66,15 @@ pub struct Paused {
     pub reclaimed_bytes: Option<u64>,
 }
 
+/// Of whom something is removed that was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// Of this engine's backend: nobody is kept waiting by another one.
+    OfThisBackend,
+    /// Of every one.
+    OfAll,
+}
+
 /// How many milliseconds a keeper is waited for that tidies up behind a guest.
 const TIDYING: u32 = 500;
 
@@ -73,7 +82,7 @@ impl Engine {
     /// Makes a sandbox that stays when this process is gone, until it is destroyed or its lifetime is over.
     pub async fn create_living(&self, new: NewSandbox) -> Result<Sandbox> {
         if self.is_first_look() {
-            self.remove_abandoned().await;
+            self.remove_abandoned(Left::OfThisBackend).await;
         }
         let NewSandbox { name, labels, mut env, mut spec, toolchains, lifetime } = new;
         if !toolchains.is_empty() {
@@ -83,7 +92,7 @@ impl Engine {
         }
         make_absolute(&mut spec)?;
         let (id, registry, created_at) = (SandboxId::new(), self.registry(), Timestamp::now());
-        let _hold = registry.begin(id, name.as_ref())?;
+        let _hold = registry.begin(id, name.as_ref(), self.backend_name())?;
         spec.living = Some(Living { store: absolute(registry.store(id))?, lifetime, created_at });
         let backend = self.backend().name().to_owned();
         let record = Arc::new(SandboxRecord { sandbox: id, name, backend, labels, env, spec, created_at });
@@ -259,17 +268,23 @@ impl Engine {
         Ok(id)
     }
 
-    /// Removes what is left of sandboxes and storage whose making or removing was cut short, and says what.
-    async fn remove_abandoned(&self) -> Vec<String> {
+    /// Removes what is left of sandboxes and storage whose making or removing was cut short, and says what. Another backend may keep
+    /// something elsewhere that only it can remove, and only that folder tells of.
+    async fn remove_abandoned(&self, which: Left) -> Vec<String> {
         let mut removed = Vec::new();
         for id in self.registry().abandoned() {
+            let maker = self.registry().maker(id).unwrap_or_else(|| self.backend_name().to_owned());
+            if which == Left::OfThisBackend && maker != self.backend_name() {
+                continue;
+            }
+            let Ok(engine) = self.of_backend(&maker, id) else { continue };
             let Some(_hold) = self.registry().take_abandoned(id) else { continue };
             // What cannot be ended or removed now is found again by the next start.
-            if self.end_guest(id, &SandboxSpec::default()).await.is_err() {
+            if engine.end_guest(id, &SandboxSpec::default()).await.is_err() {
                 self.look_again();
                 continue;
             }
-            let emptied = self.backend().remove_store(&self.registry().store(id)).await;
+            let emptied = engine.backend().remove_store(&self.registry().store(id)).await;
             if emptied.is_ok() && self.registry().remove(id, None).is_ok() {
                 removed.push(format!("what was left of {id}"));
             }
@@ -294,7 +309,7 @@ impl Engine {
     /// Removes what is left of sandboxes and storage whose making or removing was cut short, and the notes of sandboxes that
     /// ended by themselves more than a week ago. Says what it was.
     pub async fn collect_sandboxes(&self) -> Vec<String> {
-        let mut removed = self.remove_abandoned().await;
+        let mut removed = self.remove_abandoned(Left::OfAll).await;
         for id in self.registry().ids().unwrap_or_default() {
             let is_old = |ended: &Ended| Timestamp::now().duration_since(ended.at()) > NOTED_FOR;
             if self.registry().ended(id).is_some_and(|ended| is_old(&ended))

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use glovebox_core::{Backend, Error, ErrorCode, Result, SandboxRecord};
+use glovebox_core::{Backend, Error, ErrorCode, Result, SandboxId, SandboxRecord};
 
 use crate::Engine;
 
@@ -39,12 +39,16 @@ impl Engine {
 
     /// This engine with the backend that made a sandbox.
     pub(crate) fn of(&self, record: &SandboxRecord) -> Result<Engine> {
-        let theirs = record.backend.as_str();
+        self.of_backend(&record.backend, record.sandbox)
+    }
+
+    /// This engine with the backend of this name, which a sandbox is of.
+    pub(crate) fn of_backend(&self, theirs: &str, sandbox: SandboxId) -> Result<Engine> {
         if theirs == self.backend_name() {
             return Ok(self.clone());
         }
         let Some(others) = self.others() else {
-            let message = format!("the sandbox {} belongs to the backend {theirs}", record.sandbox);
+            let message = format!("the sandbox {sandbox} belongs to the backend {theirs}");
             return Err(Error::new(ErrorCode::WrongState, message).hint(format!("add --backend {theirs}")));
         };
         Ok(self.on(others.get(theirs)?))

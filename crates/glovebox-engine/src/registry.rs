@@ -2,8 +2,8 @@
 //!
 //! `DATA/sandboxes/ID/` holds `sandbox.json`, which is written once and whole; `files/`, the store; `lock`, held by whoever
 //! makes, starts, stops or removes the sandbox; `ended.json`, when it ended by itself; and `doomed`, when it was destroyed
-//! and a process of it could not end; `act`, what its owner did to it last; `contents` and `seen`, which save work; `copied`, what its workspace was
-//! when it had been copied in, where it is not shown; `sessions/`, a file for
+//! and a process of it could not end; `act`, what its owner did to it last; `contents` and `seen`, which save work; `backend`, the name of the backend that
+//! makes it, for as long as no record says so; `copied`, what its workspace was when it had been copied in, where it is not shown; `sessions/`, a file for
 //! each session that it was given. A folder without `sandbox.json`
 //! whose lock is free was left by somebody who died while making it. `DATA/sandboxes/names/NAME` holds the id of the sandbox
 //! with that name.
@@ -94,10 +94,11 @@ impl Registry {
     }
 
     /// Makes the folder of a new sandbox.
-    pub(crate) fn begin(&self, id: SandboxId, name: Option<&SandboxName>) -> Result<Hold> {
+    pub(crate) fn begin(&self, id: SandboxId, name: Option<&SandboxName>, backend: &str) -> Result<Hold> {
         let begun = || {
             make_folder(&self.folder.join("names")).map_err(failed)?;
             let hold = self.make_held(id)?;
+            fs::write(self.place(id).join("backend"), backend).map_err(failed)?;
             self.make_store(id)?;
             if let Some(name) = name {
                 self.take_name(name, id)?;
@@ -105,6 +106,11 @@ impl Registry {
             Ok(hold)
         };
         begun().inspect_err(|_| drop(self.remove(id, None)))
+    }
+
+    /// The backend that makes a sandbox, or made it; none in a folder of an earlier version.
+    pub(crate) fn maker(&self, id: SandboxId) -> Option<String> {
+        fs::read_to_string(self.place(id).join("backend")).ok().filter(|name| !name.is_empty())
     }
 
     /// Makes an empty folder for the files of a sandbox.
@@ -387,6 +393,7 @@ impl Registry {
                 "copied.new",
                 "name.new",
                 "sandbox.json.new",
+                "backend",
                 "lock",
             ] {
                 let _ = fs::remove_file(place.join(file));
@@ -456,7 +463,7 @@ mod tests {
     fn made(registry: &Registry, name: Option<&str>) -> SandboxId {
         let id = SandboxId::new();
         let record = record(id, name);
-        let _hold = registry.begin(id, record.name.as_ref()).unwrap();
+        let _hold = registry.begin(id, record.name.as_ref(), "native").unwrap();
         registry.commit(&record).unwrap();
         id
     }
@@ -479,7 +486,7 @@ mod tests {
         let (_folder, registry) = registry();
         let id = made(&registry, Some("box"));
         let name = SandboxName::parse("box").unwrap();
-        assert_eq!(registry.begin(SandboxId::new(), Some(&name)).unwrap_err().code, ErrorCode::NameTaken);
+        assert_eq!(registry.begin(SandboxId::new(), Some(&name), "native").unwrap_err().code, ErrorCode::NameTaken);
         assert_eq!(registry.ids().unwrap(), [id]);
         registry.remove(id, Some(&name)).unwrap();
         made(&registry, Some("box"));
@@ -490,12 +497,12 @@ mod tests {
         for _ in 0..100 {
             let (_folder, registry) = registry();
             let name = SandboxName::parse("box").unwrap();
-            drop(registry.begin(SandboxId::new(), Some(&name)).unwrap());
+            drop(registry.begin(SandboxId::new(), Some(&name), "native").unwrap());
             let start = std::sync::Barrier::new(4);
             let take = || {
                 let id = SandboxId::new();
                 start.wait();
-                registry.begin(id, Some(&name)).ok().map(|hold| (id, hold))
+                registry.begin(id, Some(&name), "native").ok().map(|hold| (id, hold))
             };
             let taken: Vec<(SandboxId, Hold)> = std::thread::scope(|scope| {
                 let all: Vec<_> = (0..4).map(|_| scope.spawn(take)).collect();
@@ -511,9 +518,10 @@ mod tests {
     fn what_was_left_half_made_is_no_sandbox_and_holds_no_name() {
         let (_folder, registry) = registry();
         let (id, name) = (SandboxId::new(), SandboxName::parse("box").unwrap());
-        let hold = registry.begin(id, Some(&name)).unwrap();
+        let hold = registry.begin(id, Some(&name), "native").unwrap();
         assert!(registry.abandoned().is_empty(), "its maker lives");
-        assert_eq!(registry.begin(SandboxId::new(), Some(&name)).unwrap_err().code, ErrorCode::NameTaken);
+        assert_eq!(registry.maker(id).as_deref(), Some("native"));
+        assert_eq!(registry.begin(SandboxId::new(), Some(&name), "native").unwrap_err().code, ErrorCode::NameTaken);
         drop(hold);
         assert_eq!(registry.abandoned(), [id]);
         assert!(registry.ids().unwrap().is_empty());

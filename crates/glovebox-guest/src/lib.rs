@@ -21,6 +21,7 @@ mod input;
 mod leaves;
 pub mod marks;
 mod modes;
+pub mod mounts;
 mod output;
 pub mod own;
 mod processes;

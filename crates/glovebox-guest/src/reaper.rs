@@ -32,7 +32,8 @@ impl Reaper {
         }
     }
 
-    fn reap(&self) {
+    /// Reaps all that are dead.
+    pub(crate) fn reap(&self) {
         while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
             let mut state = self.0.borrow_mut();
             let pid = Pid::as_raw(Some(pid));

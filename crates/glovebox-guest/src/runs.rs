@@ -349,6 +349,8 @@ pub(crate) async fn kill(guest: &Guest, (leaf, run): (Option<&Leaf>, &str), targ
     let (mut in_vain, mut empty) = (0, 0);
     for pass in 0..KILL_PASSES {
         let seen = processes::signal(target, libc::SIGKILL, guest.ground.members);
+        // Those that are dead count in the group until they are reaped, and each has to be looked at in the next pass.
+        guest.reaper.reap();
         empty = if seen.found + seen.vanished == 0 { empty + 1 } else { 0 };
         // It may have been one of the target that forked another before it ended; or somebody else's.
         in_vain = if seen.found == 0 { in_vain + 1 } else { 0 };

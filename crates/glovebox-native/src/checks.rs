@@ -10,12 +10,11 @@ use std::{
 };
 
 use glovebox_core::Layer;
-use glovebox_guest::own;
+use glovebox_guest::{mounts::Mapped, own};
 use rustix::process::Pid;
 
 use crate::{
     cgroup::{Groups, Side},
-    mounts::Mapped,
     plan::{OwnView, Report},
     standing::Standing,
     sys,

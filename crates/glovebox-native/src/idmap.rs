@@ -5,31 +5,10 @@
 //! the host keep their owners as seen inside: what belongs to host id 0 belongs to 0 inside. A workspace is the one
 //! exception: its owner becomes the user that commands run as, so that they can work in it.
 
-use std::{
-    fs, io,
-    os::fd::{AsFd, OwnedFd},
-};
-
 use glovebox_core::SandboxId;
-use rustix::{
-    fs::{Mode, OFlags},
-    process::{Pid, WaitIdOptions},
-};
+use glovebox_guest::mounts::{FIRST, RANGE, plain_map};
 
-use crate::{
-    plan::Plan,
-    standing::Standing,
-    sys::{self, Forked},
-};
-
-/// Where ranges begin that neither accounts nor the usual sub-ids use.
-pub(crate) const FIRST: u32 = 0x2000_0000;
-
-/// Who owns volumes on disk: an id before all ranges.
-pub(crate) const NOBODY: u32 = FIRST - 1;
-
-/// How many ids a sandbox has.
-pub(crate) const RANGE: u32 = 65536;
+use crate::{plan::Plan, standing::Standing};
 
 /// How the ids inside a sandbox map to those of the launcher's user namespace.
 #[derive(Clone, Copy, Debug)]
@@ -155,66 +134,6 @@ pub(crate) fn moved_map(from: u32, to: u32) -> String {
     format!("{from} {to} {RANGE}\n")
 }
 
-/// The map of a sandbox of root.
-pub(crate) fn plain_map(base: u32) -> String {
-    format!("0 {base} {RANGE}\n")
-}
-
-/// A map in which the owner of a host folder and the user inside change places.
-pub(crate) fn swapped_map(base: u32, owner: u32, user: u32) -> String {
-    if owner == user {
-        return plain_map(base);
-    }
-    let mut lines = format!("{owner} {} 1\n", base + user);
-    if owner < RANGE {
-        lines += &format!("{user} {} 1\n", base + owner);
-    }
-    let mut from = 0;
-    let (first, second) = (owner.min(user), owner.max(user));
-    for hole in [first, second, RANGE] {
-        let end = hole.min(RANGE);
-        if end > from {
-            lines += &format!("{from} {} {}\n", base + from, end - from);
-        }
-        from = end.saturating_add(1);
-    }
-    lines
-}
-
-/// Gives a new process's user namespace its maps.
-pub(crate) fn write_maps(pid: Pid, users: &str, groups: &str) -> io::Result<()> {
-    let pid = pid.as_raw_nonzero();
-    fs::write(format!("/proc/{pid}/uid_map"), users)?;
-    fs::write(format!("/proc/{pid}/gid_map"), groups)
-}
-
-/// The user namespace of a process, as a descriptor.
-pub(crate) fn namespace_of(pid: Pid) -> io::Result<OwnedFd> {
-    let path = format!("/proc/{}/ns/user", pid.as_raw_nonzero());
-    Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
-}
-
-/// Makes a user namespace that serves only as a map for mounts: a process that waits in it until the map is read.
-pub(crate) fn namespace_with(users: &str, groups: &str) -> io::Result<OwnedFd> {
-    let (here, there) = crate::wire::stream_pair()?;
-    match sys::fork_with(libc::CLONE_NEWUSER as u64)? {
-        Forked::Child => {
-            drop(here);
-            // Ends when the other side is closed, however that comes about.
-            let _ = rustix::io::read(&there, &mut [0u8; 1][..]);
-            sys::exit_now(0)
-        }
-        Forked::Parent { pid, pidfd } => {
-            drop(there);
-            let namespace = write_maps(pid, users, groups).and_then(|()| namespace_of(pid));
-            drop(here);
-            // Whether or not the kernel reaps for us, the process is over when this returns.
-            let _ = rustix::process::waitid(rustix::process::WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED);
-            namespace
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,21 +146,6 @@ mod tests {
                 (n[0] <= id && id - n[0] < n[2]).then(|| n[1] + (id - n[0]))
             })
             .collect()
-    }
-
-    proptest! {
-        #[test]
-        fn owner_and_user_change_places_and_all_others_stay(owner in 0u32..100_000, user in 0u32..65_535, other in 0u32..65_536) {
-            let base = 0x2000_0000;
-            let map = swapped_map(base, owner, user);
-            prop_assert_eq!(look_up(&map, owner), vec![base + user]);
-            if other != owner && other != user {
-                prop_assert_eq!(look_up(&map, other), vec![base + other]);
-            }
-            if user != owner && owner < RANGE {
-                prop_assert_eq!(look_up(&map, user), vec![base + owner]);
-            }
-        }
     }
 
     proptest! {

@@ -4,13 +4,15 @@
 
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    os::unix::fs::MetadataExt,
+    os::fd::{AsFd, OwnedFd},
     path::Path,
 };
 
+use glovebox_guest::mounts::{
+    Mapped, cannot_be_shifted, clone_sealed, give_to_nobody, namespace_with, sealed, swapped_map,
+};
 use rustix::{
-    fs::{CWD, Gid, Mode, OFlags, Uid},
+    fs::{CWD, Mode, OFlags},
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
         fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, open_tree,
@@ -19,7 +21,7 @@ use rustix::{
 };
 
 use crate::{
-    idmap::{self, SandboxIds},
+    idmap::SandboxIds,
     plan::{Failure, Plan, PlannedMount, step},
     standing::Standing,
     sys::{self, Sealed},
@@ -29,20 +31,6 @@ use crate::{
 pub(crate) struct Tree {
     pub(crate) target: String,
     pub(crate) tree: OwnedFd,
-}
-
-/// Whether all trees could be id-mapped.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mapped {
-    All,
-    NotAll,
-}
-
-impl Mapped {
-    /// What holds of two together.
-    pub(crate) fn and(self, other: Mapped) -> Mapped {
-        if self == Mapped::All { other } else { Mapped::NotAll }
-    }
 }
 
 /// Makes the launcher ready to attach things where nobody else sees them: in a mount namespace of its own, in a scratch
@@ -61,7 +49,8 @@ pub(crate) fn enter_scratch(folder: &Path) -> io::Result<()> {
 /// One of the caller's mounts, or a workspace that is no overlay. One that is only read may go without a shift of its
 /// owners, and says so; one that is written would belong to nobody inside, so that is an error.
 pub(crate) fn planned(mount: &PlannedMount, ids: &SandboxIds, plan: &Plan) -> Result<(Tree, Mapped), Failure> {
-    let (tree, mapped) = owned(mount, mount.read_only, ids, plan)?;
+    let seal = if mount.read_only { Sealed::ReadOnly } else { Sealed::Writable };
+    let (tree, mapped) = owned(mount, seal, ids, plan)?;
     if !mount.read_only {
         must_be_mapped(mount, mapped, ids)?;
     }
@@ -69,67 +58,37 @@ pub(crate) fn planned(mount: &PlannedMount, ids: &SandboxIds, plan: &Plan) -> Re
 }
 
 /// A sealed clone of a host folder in which its owner is the user of commands. For an ordinary user that is so by itself.
-fn owned(mount: &PlannedMount, read_only: bool, ids: &SandboxIds, plan: &Plan) -> Result<(OwnedFd, Mapped), Failure> {
+fn owned(mount: &PlannedMount, seal: Sealed, ids: &SandboxIds, plan: &Plan) -> Result<(OwnedFd, Mapped), Failure> {
     let name = format!("mount {}", mount.target);
+    let source = step(&name, open_source(mount))?;
     if ids.standing() != Standing::Root {
-        return Ok((step(&name, clone_sealed(&mount.source, read_only, None))?, Mapped::NotAll));
+        return Ok((step(&name, clone_sealed(source.as_fd(), seal, None))?, Mapped::NotAll));
     }
     if mount.volume.is_some() {
-        step(&name, give_to_nobody(&mount.source))?;
+        step(&name, give_to_nobody(source.as_fd()))?;
     }
-    let namespace = step(&name, owner_namespace(&mount.source, ids.base(), plan))?;
-    step(&name, sealed(&mount.source, read_only, namespace.as_fd()))
+    let namespace = step(&name, owner_namespace(&source, ids.base(), plan))?;
+    step(&name, sealed(source.as_fd(), seal, namespace.as_fd()))
 }
 
-/// Gives the folder of a volume to an id that no account and no sandbox has. It is the user of commands in every sandbox that
-/// has the volume, and nothing that they leave there is ever root's own, such as a set-user-id program.
-fn give_to_nobody(source: &str) -> io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let folder = rustix::fs::open(source, flags, Mode::empty())?;
-    let stat = rustix::fs::fstat(&folder)?;
-    if (stat.st_uid, stat.st_gid) == (idmap::NOBODY, idmap::NOBODY) {
-        return Ok(());
-    }
-    Ok(rustix::fs::fchown(&folder, Some(Uid::from_raw(idmap::NOBODY)), Some(Gid::from_raw(idmap::NOBODY)))?)
+fn open_source(mount: &PlannedMount) -> rustix::io::Result<OwnedFd> {
+    let of_volume = if mount.volume.is_some() { OFlags::DIRECTORY | OFlags::NOFOLLOW } else { OFlags::empty() };
+    rustix::fs::open(&mount.source, OFlags::PATH | OFlags::CLOEXEC | of_volume, Mode::empty())
 }
 
 fn must_be_mapped(mount: &PlannedMount, mapped: Mapped, ids: &SandboxIds) -> Result<(), Failure> {
     if mapped == Mapped::All || ids.standing() != Standing::Root {
         return Ok(());
     }
-    let step = format!(
-        "mount {}: this kernel cannot shift the owners of the file system that {} lies on (tmpfs before Linux 6.3, \
-         overlayfs, network file systems); use a folder elsewhere, or mount it read-only",
-        mount.target, mount.source
-    );
-    Err(Failure { step, errno: libc::EINVAL })
+    Err(Failure { step: cannot_be_shifted(&mount.target, &mount.source), errno: libc::EINVAL })
 }
 
 /// A user namespace in which the owner of a host folder is the user inside.
-fn owner_namespace(source: &str, base: u32, plan: &Plan) -> io::Result<OwnedFd> {
-    let owner = std::fs::metadata(source)?;
-    let users = idmap::swapped_map(base, owner.uid(), plan.uid);
-    let groups = idmap::swapped_map(base, owner.gid(), plan.gid);
-    idmap::namespace_with(&users, &groups)
-}
-
-/// Clones the mounts at a path and seals the clone. File systems that cannot be id-mapped stay as they are.
-pub(crate) fn sealed(path: &str, read_only: bool, namespace: BorrowedFd<'_>) -> io::Result<(OwnedFd, Mapped)> {
-    match clone_sealed(path, read_only, Some(namespace)) {
-        Ok(tree) => Ok((tree, Mapped::All)),
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            Ok((clone_sealed(path, read_only, None)?, Mapped::NotAll))
-        }
-        Err(error) => Err(error),
-    }
-}
-
-fn clone_sealed(path: &str, read_only: bool, namespace: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-    let tree = open_tree(CWD, path, flags)?;
-    let sealed = if read_only { Sealed::ReadOnly } else { Sealed::Writable };
-    sys::seal_tree(tree.as_fd(), sealed, namespace)?;
-    Ok(tree)
+fn owner_namespace(source: &OwnedFd, base: u32, plan: &Plan) -> io::Result<OwnedFd> {
+    let owner = rustix::fs::fstat(source)?;
+    let users = swapped_map(base, owner.st_uid, plan.uid);
+    let groups = swapped_map(base, owner.st_gid, plan.gid);
+    namespace_with(&users, &groups)
 }
 
 /// An overlay over a workspace, with the upper layer in the store. Returns the overlay, and the store as a new
@@ -140,7 +99,7 @@ pub(crate) fn overlay(
     plan: &Plan,
     store: OwnedFd,
 ) -> Result<(Tree, OwnedFd), Failure> {
-    let (lower, mapped) = owned(mount, true, ids, plan)?;
+    let (lower, mapped) = owned(mount, Sealed::ReadOnly, ids, plan)?;
     must_be_mapped(mount, mapped, ids)?;
     let made = attach(&store, "store").and_then(|()| {
         let made = attach(&lower, "lower").and_then(|()| {

@@ -14,9 +14,10 @@ use std::{
 };
 
 use glovebox_core::User;
+use glovebox_guest::mounts::{InTheWay, Mapped, make_place, namespace_of, sealed};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags},
+    fs::{CWD, FileType, Mode, OFlags},
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create,
         fsconfig_set_string, fsmount, fsopen, mount_bind, mount_bind_recursive, move_mount, open_tree, unmount,
@@ -26,8 +27,7 @@ use rustix::{
 
 use crate::{
     host_image::{self, HostImage},
-    idmap,
-    mounts::{self, Mapped, Tree},
+    mounts::Tree,
     plan::{Failure, Plan, step},
     standing::Standing,
     store,
@@ -208,7 +208,7 @@ impl Skeletons {
         if standing != Standing::Root {
             return Ok((tree, Vec::new(), Mapped::NotAll));
         }
-        let namespace = step("open the user namespace", idmap::namespace_of(guest))?;
+        let namespace = step("open the user namespace", namespace_of(guest))?;
         Ok(match sys::shift_owners(tree.as_fd(), namespace.as_fd()) {
             Ok(()) => (tree, Vec::new(), Mapped::All),
             Err(_) => {
@@ -225,7 +225,9 @@ fn shift_one_by_one(namespace: BorrowedFd<'_>) -> (Vec<Tree>, Mapped) {
     let mut trees = Vec::new();
     let mut mapped = Mapped::All;
     for (path, _) in HostImage::detect().mounts {
-        match mounts::sealed(&path, true, namespace) {
+        let opened = rustix::fs::open(path.as_str(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        let shifted = opened.map_err(io::Error::from);
+        match shifted.and_then(|opened| sealed(opened.as_fd(), Sealed::ReadOnly, namespace)) {
             Ok((tree, Mapped::All)) => trees.push(Tree { target: path, tree }),
             _ => mapped = Mapped::NotAll,
         }
@@ -327,63 +329,4 @@ fn write_file(root: BorrowedFd<'_>, path: &str, mut content: &[u8]) -> io::Resul
         content = &content[written..];
     }
     Ok(())
-}
-
-/// What becomes of something that is where a mount belongs, or a folder on the way to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum InTheWay {
-    /// It stays, and the mount fails.
-    Stays,
-    /// It gets another name.
-    IsSetAside,
-}
-
-/// Opens the place of a mount, component by component and without following links, and makes what is missing of it.
-pub(crate) fn make_place(
-    root: BorrowedFd<'_>,
-    target: &str,
-    is_folder: bool,
-    in_the_way: InTheWay,
-) -> rustix::io::Result<OwnedFd> {
-    let look = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut at = rustix::fs::openat(root, ".", look | OFlags::DIRECTORY, Mode::empty())?;
-    let names: Vec<&str> = target.split('/').filter(|name| !name.is_empty()).collect();
-    for (i, name) in names.iter().enumerate() {
-        let last_file = i + 1 == names.len() && !is_folder;
-        let flags = if last_file { look } else { look | OFlags::DIRECTORY };
-        if in_the_way == InTheWay::IsSetAside {
-            set_aside(&at, name, last_file)?;
-        }
-        at = match rustix::fs::openat(&at, *name, flags, Mode::empty()) {
-            Err(rustix::io::Errno::NOENT) => {
-                if last_file {
-                    let create = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-                    rustix::fs::openat(&at, *name, create, Mode::from_raw_mode(0o644))?;
-                } else {
-                    rustix::fs::mkdirat(&at, *name, Mode::from_raw_mode(0o755))?;
-                }
-                rustix::fs::openat(&at, *name, flags, Mode::empty())?
-            }
-            other => other?,
-        };
-    }
-    Ok(at)
-}
-
-/// Gives another name to what is no folder where there must be one, or no file where there must be one.
-fn set_aside(folder: &OwnedFd, name: &str, is_file: bool) -> rustix::io::Result<()> {
-    let Ok(found) = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
-    let fits = match FileType::from_raw_mode(found.st_mode) {
-        FileType::Directory => !is_file,
-        FileType::Symlink => false,
-        _ => is_file,
-    };
-    if fits {
-        return Ok(());
-    }
-    // Nobody inside can have guessed the name, and it is never too long.
-    let mut bytes = [0; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    let aside = format!("glovebox-aside-{:016x}", u64::from_le_bytes(bytes));
-    rustix::fs::renameat_with(folder, name, folder, aside, RenameFlags::NOREPLACE)
 }

@@ -20,13 +20,13 @@
 
 use std::{fs, io, process::Command, sync::OnceLock};
 
+use glovebox_guest::mounts::{FIRST, RANGE};
 use rustix::{
     process::{getegid, geteuid, getpid},
     thread::{CapabilitySet, capabilities},
 };
 
 use crate::{
-    idmap::{self, RANGE},
     plan::{Failure, step},
     sys::{self, Forked},
     wire,
@@ -152,7 +152,7 @@ impl SubIds {
     /// The sub-ids of the caller, if there are enough of them and somebody who maps them.
     pub(crate) fn of_caller() -> Option<Self> {
         if may_give_ids() {
-            let (first_uid, first_gid) = (idmap::FIRST, idmap::FIRST);
+            let (first_uid, first_gid) = (FIRST, FIRST);
             return Some(SubIds { first_uid, first_gid, mapper: Mapper::Itself });
         }
         let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());

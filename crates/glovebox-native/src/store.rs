@@ -15,6 +15,7 @@ use std::{
     path::Path,
 };
 
+use glovebox_guest::mounts::namespace_with;
 use rustix::{
     fs::{AtFlags, CWD, Dir, Gid, Mode, OFlags, Uid},
     mount::{
@@ -124,7 +125,7 @@ fn open_folder(store: &Path, ids: &SandboxIds, mode: u32) -> io::Result<OwnedFd>
     // Somebody else got the range that it had before it was stopped. Its files stay as they are, and are shown as those of
     // the new one.
     let moved = before.map(|(first, _)| idmap::moved_map(first, uid));
-    let moved = moved.map(|map| idmap::namespace_with(&map, &map)).transpose()?;
+    let moved = moved.map(|map| namespace_with(&map, &map)).transpose()?;
     sys::seal_tree(tree.as_fd(), Sealed::Writable, moved.as_ref().map(AsFd::as_fd))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = rustix::fs::openat(&tree, ".", flags, Mode::empty())?;

@@ -13,9 +13,7 @@
 //! what is in it, again and again, and what was deleted in it and is still open, and tells when it has grown by more than the
 //! limit, and by which. A volume is held to a size of its own in the same way.
 
-mod deleted;
 mod processes;
-mod sizes;
 
 use std::{
     io,
@@ -23,6 +21,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use glovebox_archive::taken::{self, MOST_ENTRIES};
+pub(crate) use glovebox_archive::taken::{Size, total};
 use glovebox_core::{Outgrown, UsageNow};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -32,8 +32,6 @@ use rustix::{
 
 use processes::Processes;
 pub(crate) use processes::descendants;
-use sizes::MOST_ENTRIES;
-pub(crate) use sizes::{Size, total};
 
 use crate::{
     cgroup::MemoryFiles,
@@ -193,10 +191,10 @@ impl Written {
                 let store = store.filter(|_| written.volume.is_none());
                 let target = written.volume.as_ref().map(|volume| volume.target.as_str());
                 let devices = written.places.iter().chain(store).filter_map(|place| device(place.as_fd())).collect();
-                deleted::Place { target, devices }
+                taken::Place { target, devices }
             })
             .collect();
-        let deleted = deleted::find(processes, &places, turn);
+        let deleted = taken::find(processes, &places, turn);
         let named = all.iter().map(|written| total(&written.places).unwrap_or(Size::TOO_MUCH));
         named.zip(deleted).map(|(named, deleted)| named.and(deleted)).collect()
     }

@@ -42,6 +42,7 @@ fn try_words(words: &[&str]) -> Tried {
         ("raw-fd-scan", []) => look::scan_descriptors(),
         ("env", []) => look::environment(),
         ("read", paths) => look::read(paths),
+        ("identify", paths) => look::identify(paths),
         ("show", paths) => look::show(paths),
         ("devices", []) => look::devices(),
         ("search-processes", []) => look::search_processes(),

@@ -118,6 +118,20 @@ pub(crate) fn read(paths: &[&str]) -> Tried {
     Ok(0)
 }
 
+/// Tries to read each path: the device and inode of what was read, `empty`, else the errno.
+pub(crate) fn identify(paths: &[&str]) -> Tried {
+    for path in paths {
+        let opened = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+        let read = opened.and_then(|mut file| Ok((file.read(&mut [0])?, file.metadata()?)));
+        match read {
+            Ok((0, _)) => println!("{path} empty"),
+            Ok((_, facts)) => println!("{path} {}:{}", facts.dev(), facts.ino()),
+            Err(error) => report(path, Err(errno_of(&error))),
+        }
+    }
+    Ok(0)
+}
+
 /// Tries to open each path for writing, without making or cutting anything: `ok`, `null` where the path leads to
 /// the null device, else the errno.
 pub(crate) fn open_for_writing(paths: &[&str]) -> Tried {

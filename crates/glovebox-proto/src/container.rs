@@ -5,6 +5,10 @@
 //! first, and JSON. With a one-shot sandbox that connection is the channel, and the sandbox ends with it. With a living one
 //! it is closed, and the guest listens on [`GUEST_SOCKET`] by then.
 //!
+//! Folders of the host are attached from outside by `glovebox-guest attach`, a process of the host's root, where the plan says so: it reads
+//! [`Attaching`] from its standard input, enters the mount namespace of the guest, which has said [`Report::Waiting`] and waits for a byte, and
+//! answers with [`Attached`].
+//!
 //! Where the backend is not on the same machine there is no folder that both see. Then `/.glovebox/guest bridge`, started by
 //! the backend inside, reads the sandbox's key from its standard input (64 hexadecimal digits and a line break) and joins its
 //! standard streams to [`INNER_SOCKET`], which the guest serves in place of the others. Every connection of a bridge begins with
@@ -43,12 +47,16 @@ pub struct Plan {
     pub gid: u32,
     /// Files that a process may have open.
     pub open_files: u64,
+    /// How large one file may become, where no file system limits it.
+    pub largest_file: Option<u64>,
     /// Whether it is a living sandbox, which outlives its connections.
     pub living: bool,
     /// Whether it has a network, so that abstract sockets of others may be reachable.
     pub network: bool,
     /// Folders that commands may write to beside `/workspace`, `/home/user`, `/tmp` and `/dev/shm`.
     pub written: Vec<String>,
+    /// Whether mounts are attached from outside as soon as there are folders for them.
+    pub awaits_mounts: bool,
     /// A living sandbox without use ends after so many milliseconds.
     pub idle_ms: Option<u64>,
     /// A living sandbox ends at this time, milliseconds since 1970.
@@ -74,6 +82,11 @@ pub enum Door {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Report {
+    /// Its folders are there, and it waits for its mounts. Another report follows.
+    Waiting {
+        /// The link of its mount namespace, as `/proc/self/ns` shows it.
+        mount_namespace: String,
+    },
     /// It is.
     Ready(Ready),
     /// A step failed.
@@ -108,4 +121,61 @@ pub struct Ready {
     pub masked_proc: bool,
     /// The variables of the container's description, which those of its image are among; without the plan.
     pub environment: Vec<(String, String)>,
+}
+
+/// Mounts for a container whose guest waits for them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attaching {
+    /// The guest, as the host knows it.
+    pub guest: i32,
+    /// The link of its mount namespace, which tells it from whoever has its id after it.
+    pub mount_namespace: String,
+    /// Who commands run as, inside.
+    pub uid: u32,
+    /// Their group.
+    pub gid: u32,
+    /// What to attach, one after the other.
+    pub mounts: Vec<AttachedMount>,
+}
+
+/// A file or folder of the host to attach.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttachedMount {
+    /// The host's, with no link in its path.
+    pub source: String,
+    /// Where it appears.
+    pub target: String,
+    /// Whether it can only be read.
+    pub read_only: bool,
+    /// Whether it is storage of Glovebox's own.
+    pub is_volume: bool,
+    /// What is there before it.
+    pub place: MountPlace,
+}
+
+/// What is where a mount is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MountPlace {
+    /// Something empty that the container's maker put there.
+    Made,
+    /// A folder that commands can write to, in which they may have put anything. What is in the way gets another name.
+    OfCommands,
+    /// An earlier one of the mounts, by its number.
+    Below(usize),
+}
+
+/// How attaching went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Attached {
+    /// All is there.
+    All,
+    /// A step failed.
+    Failed {
+        /// Which one.
+        step: String,
+        /// The kernel's error number.
+        errno: i32,
+    },
 }

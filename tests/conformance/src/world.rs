@@ -2,6 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     rc::Rc,
@@ -83,6 +84,13 @@ impl World {
     pub fn folder(&self, name: &str) -> PathBuf {
         let folder = self.0.scratch.join(name);
         std::fs::create_dir_all(&folder).expect("a scratch folder can be made");
+        folder
+    }
+
+    /// A folder of the host that everybody may write to, whoever commands are there.
+    pub fn open_folder(&self, name: &str) -> PathBuf {
+        let folder = self.folder(name);
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).expect("its mode can be set");
         folder
     }
 

@@ -13,11 +13,11 @@ use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{
-    Case,
+    Case, containment,
     daemon::{Daemon, Lifetime},
     images, kinds,
     registry::{Door, PASSWORD, Registry, USER},
-    tally, with_images,
+    storage, tally, with_images,
 };
 use crate::{
     suites::{Counts, command, run},
@@ -28,7 +28,7 @@ use crate::{
 pub(crate) fn check() -> Result<Counts> {
     run(&["cargo", "build", "--locked", "-p", "glovebox-cli", "--bin", "glovebox"])?;
     let daemon = with_images(Lifetime::OfThisProcess)?;
-    let cases: [(&str, Case); 12] = [
+    let cases: [(&str, Case); 16] = [
         ("an image is fetched, listed, used and removed", an_image_comes_and_goes),
         ("a run fetches the image that it needs, and says so", a_run_fetches),
         ("a stranger is told that a registry is locked", a_stranger_is_told),
@@ -41,6 +41,13 @@ pub(crate) fn check() -> Result<Counts> {
         ("an image with one program has files, changes and runs", kinds::nothing_else),
         ("a shell is the best that the image has", kinds::best_shell),
         ("an agent works in a container", kinds::agent),
+        ("a volume is the same in sandboxes of two backends", storage::a_volume_of_two_backends),
+        ("what a killed maker left in Docker waits for whoever can remove it", storage::what_a_maker_left),
+        (
+            "a process that Docker starts in a container is held by our profile",
+            containment::the_profile_holds_the_whole_container,
+        ),
+        ("every guarantee that a Docker engine can give holds", containment::what_is_promised_holds),
     ];
     Ok(tally(&daemon, &cases))
 }

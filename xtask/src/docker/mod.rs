@@ -1,6 +1,7 @@
 //! Docker for the tests: a private daemon, images, registries. The verb `docker` gives the same to a person.
 
 pub(crate) mod command;
+mod containment;
 pub(crate) mod daemon;
 pub(crate) mod faults;
 pub(crate) mod images;
@@ -8,6 +9,7 @@ mod kinds;
 mod leftovers;
 mod podman;
 mod registry;
+mod storage;
 
 use std::time::Instant;
 

@@ -16,8 +16,11 @@ const MAY_KNOW: [(&str, &[&str]); 14] = [
     ("glovebox-guest", &["glovebox-archive", "glovebox-core", "glovebox-proto"]),
     // It has the guest built, and links nothing of it.
     ("glovebox-embedded-guest", &[]),
-    ("glovebox-native", &["glovebox-core", "glovebox-proto", "glovebox-guest"]),
-    ("glovebox-docker", &["glovebox-core", "glovebox-embedded-guest", "glovebox-proto"]),
+    ("glovebox-native", &["glovebox-archive", "glovebox-core", "glovebox-proto", "glovebox-guest"]),
+    (
+        "glovebox-docker",
+        &["glovebox-archive", "glovebox-core", "glovebox-embedded-guest", "glovebox-guest", "glovebox-proto"],
+    ),
     ("glovebox-ledger", &["glovebox-core"]),
     (
         "glovebox-engine",

@@ -3,7 +3,10 @@
 use glovebox_core::{Enforcement, Isolation, LimitsInForce, Outcome, RunResult, SandboxId};
 
 use super::canaries::Canaries;
-use crate::check::{Check, Status};
+use crate::{
+    backends::Kind,
+    check::{Check, Status},
+};
 
 /// What is to be thought of a guarantee.
 pub(super) enum Verdict {
@@ -25,10 +28,10 @@ impl Verdict {
         if against.is_empty() { Verdict::holds() } else { Verdict::Broken(against.join(", ")) }
     }
 
-    /// Says of what is broken that the tier does not promise it. What holds all the same is said to.
-    pub(super) fn not_of_the_tier(self) -> Self {
+    /// Says of what is broken that it is not promised there. What holds all the same is said to.
+    pub(super) fn not_promised(self, where_not: &str) -> Self {
         match self {
-            Verdict::Broken(why) => Verdict::Unknown(format!("not promised without namespaces: {why}")),
+            Verdict::Broken(why) => Verdict::Unknown(format!("not promised {where_not}: {why}")),
             other => other,
         }
     }
@@ -63,12 +66,22 @@ pub(super) struct Seen {
     pub(super) limits: LimitsInForce,
     pub(super) isolation: Isolation,
     pub(super) sandbox: SandboxId,
-    /// The map of ids, as the host sees it.
+    pub(super) about: About,
+}
+
+/// What the host knows of a sandbox.
+#[derive(Clone)]
+pub(super) struct About {
+    /// The backend that made it.
+    pub(super) kind: Kind,
+    /// The map of ids inside to ids of the host.
     pub(super) ids: String,
+    /// How much can be written in one folder beside the probe.
+    pub(super) room: u64,
 }
 
 impl Seen {
-    pub(super) fn new(result: RunResult, sandbox: SandboxId, ids: String) -> Self {
+    pub(super) fn new(result: RunResult, sandbox: SandboxId, about: About) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Seen {
             out: text(result.stdout.to_bytes()),
@@ -78,7 +91,7 @@ impl Seen {
             limits: result.limits,
             isolation: result.isolation,
             sandbox,
-            ids,
+            about,
         }
     }
 

@@ -19,17 +19,33 @@ use std::{
 
 use bytes::Bytes;
 use glovebox_core::{
-    Command, InsidePath, Limits, Outcome, PROGRAM_DIR, Result, SandboxSpec, Tier, User, WORKING_DIR, Workspace,
+    Command, InsidePath, Limits, Outcome, PROGRAM_DIR, Result, SandboxId, SandboxSpec, User, WORKING_DIR, Workspace,
     WorkspaceMode,
 };
 use glovebox_engine::{Engine, Event, FileContent, InputFile, RunRequest, Sandbox, Stdin};
-use glovebox_native::NativeBackend;
 
 pub(crate) use canaries::{Canaries, VARIABLE, new_token};
-use judge::{Seen, Verdict};
+use judge::{About, Seen, Verdict};
 use table::{GUARANTEES, Guarantee};
 
-use crate::check::{Check, Status};
+use crate::{
+    backends::Kind,
+    check::{Check, Status},
+};
+
+/// Knows the guest of a sandbox by its process id on the host.
+pub(crate) type Guests = Box<dyn Fn(SandboxId) -> Option<i32>>;
+
+/// What is tried.
+pub(crate) struct Tried {
+    pub(crate) engine: Engine,
+    pub(crate) guest: Guests,
+    /// What every sandbox is like.
+    pub(crate) spec: SandboxSpec,
+    pub(crate) kind: Kind,
+    /// Whether all that is written has one limit and is no memory of the programs.
+    pub(crate) one_store: bool,
+}
 
 /// How long a probe may take unless its row says otherwise.
 const PROBE_TIME: Duration = Duration::from_secs(10);
@@ -48,22 +64,17 @@ enum Place {
 }
 
 /// Tries everything, and says what holds.
-pub(crate) async fn all(
-    engine: &Engine,
-    backend: &NativeBackend,
-    accepted: Tier,
-    canaries: &mut Canaries,
-) -> Result<Vec<Check>> {
+pub(crate) async fn all(tried: &Tried, canaries: &mut Canaries) -> Result<Vec<Check>> {
     let program = std::env::current_exe().map_err(crate::verbs::prove::no_program)?;
     // A host on which no sandbox can be made has nothing to prove, so this failure ends everything.
-    let plain = Inside::make(engine, backend, (Place::Plain, accepted), &program, canaries).await?;
+    let plain = Inside::make(tried, Place::Plain, &program, canaries).await?;
     let tier = plain.sandbox.created().isolation.tier;
     let missing: Vec<&str> = plain.sandbox.created().isolation.missing.iter().map(|layer| layer.as_str()).collect();
     let mut places = BTreeMap::from([(Place::Plain, Ok(plain))]);
-    let mut checks = vec![layers(&missing)];
+    let mut checks = vec![layers(&missing, tried.kind)];
     for row in GUARANTEES {
         if let Entry::Vacant(free) = places.entry(row.place) {
-            let made = Inside::make(engine, backend, (row.place, accepted), &program, canaries).await;
+            let made = Inside::make(tried, row.place, &program, canaries).await;
             free.insert(made.map_err(|error| error.message));
         }
         // Where no root can be made inside, there is nobody stronger than the ordinary user to try it.
@@ -74,7 +85,10 @@ pub(crate) async fn all(
             Some(Err(why)) => Verdict::Unknown(why.clone()),
             None => Verdict::Unknown("its sandbox was not made".into()),
         };
-        let verdict = if row.is_of(tier) { verdict } else { verdict.not_of_the_tier() };
+        let verdict = match row.not_promised(tier, tried.kind) {
+            Some(where_not) => verdict.not_promised(where_not),
+            None => verdict,
+        };
         checks.push(verdict.tried_without_root(no_root).into_check(row.group, row.name));
     }
     let mut left = None;
@@ -93,45 +107,44 @@ pub(crate) async fn all(
     Ok(checks)
 }
 
-fn layers(missing: &[&str]) -> Check {
+fn layers(missing: &[&str], kind: Kind) -> Check {
+    let (giver, fix) = match kind {
+        Kind::Native => ("this host", "glovebox doctor says what this host lacks"),
+        Kind::Docker => ("this Docker engine", "docs/guides/docker.md says what an engine does not give"),
+    };
     let verdict = match missing {
         [] => Verdict::Holds(format!("{} of {0}", glovebox_core::Layer::ALL.len())),
-        _ => Verdict::Unknown(format!("this host does not give {}", missing.join(", "))),
+        _ => Verdict::Unknown(format!("{giver} does not give {}", missing.join(", "))),
     };
-    let check = verdict.into_check(table::PRIVILEGES, "every layer of isolation is in place");
-    check.fix("glovebox doctor says what this host lacks")
+    verdict.into_check(table::PRIVILEGES, "every layer of isolation is in place").fix(fix)
 }
 
 /// A sandbox with the probe in it.
 struct Inside {
     sandbox: Sandbox,
     probe: String,
-    /// The map of ids inside to ids of the host, as the host sees it.
-    ids: String,
+    about: About,
     /// What was tried already, by its words.
     seen: BTreeMap<Vec<String>, Seen>,
 }
 
 impl Inside {
-    async fn make(
-        engine: &Engine,
-        backend: &NativeBackend,
-        (place, accepted): (Place, Tier),
-        program: &PathBuf,
-        canaries: &Canaries,
-    ) -> Result<Self> {
+    async fn make(tried: &Tried, place: Place, program: &PathBuf, canaries: &Canaries) -> Result<Self> {
         let size = std::fs::metadata(program).map_err(crate::verbs::prove::no_program)?.len();
-        let sandbox = engine.create(SandboxSpec { isolation: accepted, ..spec(place, size, canaries) }).await?;
+        let spec = spec(tried, place, size, canaries);
+        // The probe takes a part of what all folders share, or lies in another folder than it writes to.
+        let room = if tried.one_store { resources::DISK } else { spec.limits.disk };
+        let sandbox = tried.engine.create(spec).await?;
         let probe = format!("{PROGRAM_DIR}/{}", canaries.tag);
         let mut request = request(&probe, &["exit".into(), "0".into()])?;
         let content = FileContent::Host(program.clone());
         request.files.push(InputFile { target: InsidePath::absolute(&probe)?, content, mode: 0o755 });
         sandbox.run(request).await?;
         // A process inside sees its map as its parent does, which for an ordinary user is not the host.
-        let map =
-            backend.guest_pid(sandbox.id()).map(|guest| std::fs::read_to_string(format!("/proc/{guest}/uid_map")));
+        let map = (tried.guest)(sandbox.id()).map(|guest| std::fs::read_to_string(format!("/proc/{guest}/uid_map")));
         let ids = map.and_then(|map| map.ok()).unwrap_or_default();
-        Ok(Inside { sandbox, probe, ids, seen: BTreeMap::new() })
+        let about = About { kind: tried.kind, ids, room };
+        Ok(Inside { sandbox, probe, about, seen: BTreeMap::new() })
     }
 
     async fn judge(&mut self, row: &Guarantee, canaries: &mut Canaries) -> Verdict {
@@ -154,7 +167,7 @@ impl Inside {
         request.spec.limits.grace = Duration::from_millis(50);
         request.spec.limits.output = resources::OUTPUT;
         request.stdin = Stdin::Bytes(Bytes::from(format!("{}\n", canaries.token)));
-        Ok(Seen::new(self.sandbox.run(request).await?, self.sandbox.id(), self.ids.clone()))
+        Ok(Seen::new(self.sandbox.run(request).await?, self.sandbox.id(), self.about.clone()))
     }
 
     /// Ends the sandbox while something runs in it that no signal but one ends, and looks for it on the host.
@@ -196,8 +209,8 @@ fn request(probe: &str, words: &[String]) -> Result<RunRequest> {
 }
 
 /// What a sandbox is like. The probe itself lies in it, so there must be room for that.
-fn spec(place: Place, program: u64, canaries: &Canaries) -> SandboxSpec {
-    let plain = SandboxSpec::default();
+fn spec(tried: &Tried, place: Place, program: u64, canaries: &Canaries) -> SandboxSpec {
+    let plain = tried.spec.clone();
     match place {
         Place::Plain => plain,
         Place::AsRoot => SandboxSpec { user: User { uid: 0, gid: 0 }, ..plain },
@@ -207,8 +220,10 @@ fn spec(place: Place, program: u64, canaries: &Canaries) -> SandboxSpec {
         }
         Place::Tight => {
             let disk = program.next_multiple_of(4096) + resources::DISK;
+            // Where files lie in memory, there is the probe, and what it writes.
+            let files = if tried.one_store { 0 } else { 2 * disk };
             let limits = Limits {
-                memory: resources::MEMORY,
+                memory: resources::MEMORY + files,
                 cpus: resources::CPUS,
                 pids: resources::PIDS,
                 inodes: resources::INODES,

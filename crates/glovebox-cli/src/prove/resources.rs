@@ -41,7 +41,7 @@ fn at_most(had: u64, limit: u64, refused: bool, what: &str) -> Verdict {
 }
 
 pub(super) fn disk(seen: &Seen, _: &mut Canaries) -> Verdict {
-    refused_at_the_end(seen, "wrote", DISK, "bytes")
+    refused_at_the_end(seen, "wrote", seen.about.room, "bytes")
 }
 
 pub(super) fn files(seen: &Seen, _: &mut Canaries) -> Verdict {
@@ -85,7 +85,9 @@ pub(super) fn cpu(seen: &Seen, _: &mut Canaries) -> Verdict {
 pub(super) fn memory(seen: &Seen, _: &mut Canaries) -> Verdict {
     let held = seen.enforcement("memory");
     match &seen.outcome {
-        _ if seen.fact("ate").is_some() => Verdict::Broken("512 MiB were given at a limit of 64".into()),
+        _ if seen.fact("ate").is_some() => {
+            Verdict::Broken(format!("512 MiB were given at a limit of {}", seen.limits.memory_bytes >> 20))
+        }
         Outcome::OutOfMemory { limit_bytes, evidence, .. } => {
             let by = evidence.as_deref().unwrap_or("the kernel");
             Verdict::Holds(format!("at {} MiB, seen by {by}", limit_bytes >> 20))

@@ -1,11 +1,11 @@
 //! Every guarantee that is tried, one row each.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, os::unix::fs::MetadataExt, path::Path, time::Duration};
 
 use glovebox_core::Tier;
 
 use super::{
-    Place, WORK,
+    Kind, Place, WORK,
     canaries::Canaries,
     judge::{Seen, Verdict, fact_is, facts, nothing_works, only, refused, sockets_refused},
     resources,
@@ -49,10 +49,17 @@ const OF_NAMESPACES: [&str; 10] = [
     "accounts of the host are not visible",
 ];
 
+/// Guarantees that the native backend gives and a Docker engine may not.
+const OF_NATIVE: [&str; 2] = ["root inside is nobody outside", "setuid bits do not count"];
+
 impl Guarantee {
-    /// Whether a tier promises it.
-    pub(super) fn is_of(&self, tier: Tier) -> bool {
-        tier == Tier::Namespaces || !OF_NAMESPACES.contains(&self.name)
+    /// Where it is not promised, if that is where it is tried.
+    pub(super) fn not_promised(&self, tier: Tier, kind: Kind) -> Option<&'static str> {
+        match (tier, kind) {
+            (Tier::Landlock, _) if OF_NAMESPACES.contains(&self.name) => Some("without namespaces"),
+            (_, Kind::Docker) if OF_NATIVE.contains(&self.name) => Some("by a Docker engine"),
+            _ => None,
+        }
     }
 }
 
@@ -72,8 +79,8 @@ use Place::{AsRoot, InWorkspace, Plain, Tight};
 pub(super) const GUARANTEES: &[Guarantee] = &[
     row(FILESYSTEM, "files of the caller cannot be read", Plain, "read {files}", nothing_works),
     row(FILESYSTEM, "private files of the host cannot be read, even by root inside", AsRoot,
-        "read /etc/shadow /etc/gshadow /etc/sudoers /etc/ssh/sshd_config /etc/machine-id /var/log/dpkg.log /run/utmp \
-         /root/.profile /proc/1/root/etc/shadow", nothing_works),
+        "identify /etc/shadow /etc/gshadow /etc/sudoers /etc/ssh/sshd_config /etc/machine-id /var/log/dpkg.log /run/utmp \
+         /root/.profile /proc/1/root/etc/shadow", no_private_file),
     row(FILESYSTEM, "the root cannot be written, even by root inside", AsRoot,
         "make-files {token} / /usr /usr/bin /etc /bin /lib /opt /proc /dev /sys", root_is_read_only),
     row(FILESYSTEM, "what is written inside does not appear on the host", Plain,
@@ -153,6 +160,18 @@ pub(super) const GUARANTEES: &[Guarantee] = &[
         "read /dev/tty /dev/console /dev/pts/0 /dev/pts/1 /dev/tty0", nothing_works),
 ];
 
+/// Whatever can be read is the host's, where the sandbox has its root from it. An image has files of the same names, which are others.
+fn no_private_file(seen: &Seen, _: &mut Canaries) -> Verdict {
+    let is_hosts = |path: &str, file: &str| match seen.about.kind {
+        Kind::Native => true,
+        Kind::Docker => fs::metadata(path).is_ok_and(|own| format!("{}:{}", own.dev(), own.ino()) == file),
+    };
+    facts(seen, |seen| {
+        let read = seen.answers().into_iter().filter(|(path, file)| file.contains(':') && is_hosts(path, file));
+        Some(Verdict::unless(read.map(|(path, _)| format!("{path} works")).collect()))
+    })
+}
+
 fn root_is_read_only(seen: &Seen, canaries: &mut Canaries) -> Verdict {
     match nothing_works(seen, canaries) {
         Verdict::Holds(_) => {
@@ -206,7 +225,7 @@ fn not_root(seen: &Seen, _: &mut Canaries) -> Verdict {
 fn root_is_nobody(seen: &Seen, _: &mut Canaries) -> Verdict {
     let caller = u64::from(rustix::process::geteuid().as_raw());
     facts(seen, |seen| {
-        let map: Vec<u64> = seen.ids.split_ascii_whitespace().map(|n| n.parse().ok()).collect::<Option<_>>()?;
+        let map: Vec<u64> = seen.about.ids.split_ascii_whitespace().map(|n| n.parse().ok()).collect::<Option<_>>()?;
         let rows: Vec<&[u64]> = map.chunks_exact(3).collect();
         rows.first()?;
         if rows.iter().any(|row| row[1] == 0) {
@@ -386,7 +405,10 @@ fn no_account(seen: &Seen, _: &mut Canaries) -> Verdict {
 mod tests {
     use glovebox_core::{Enforcement, Isolation, LimitsInForce, Outcome, SandboxId};
 
-    use super::{super::new_token, *};
+    use super::{
+        super::{judge::About, new_token},
+        *,
+    };
 
     #[test]
     fn every_guarantee_is_a_sentence_of_its_own_in_a_group_that_is_printed() {
@@ -398,7 +420,8 @@ mod tests {
             assert!(GROUPS.contains(&row.group) && row.name.contains(' ') && !row.name.ends_with('.'), "{}", row.name);
         }
         assert!(GROUPS.iter().all(|group| GUARANTEES.iter().any(|row| row.group == *group)));
-        assert!(OF_NAMESPACES.iter().all(|name| GUARANTEES.iter().any(|row| row.name == *name)));
+        let named = OF_NAMESPACES.iter().chain(&OF_NATIVE);
+        assert!(named.into_iter().all(|name| GUARANTEES.iter().any(|row| row.name == *name)));
     }
 
     fn seen(outcome: Outcome, out: &str) -> Seen {
@@ -424,7 +447,7 @@ mod tests {
             },
             isolation: Isolation::default(),
             sandbox: SandboxId::new(),
-            ids: "         0          0 4294967295\n".into(),
+            about: About { kind: Kind::Native, ids: "         0          0 4294967295\n".into(), room: 0 },
         }
     }
 
@@ -446,6 +469,7 @@ mod tests {
     fn on_a_bare_host(probe: &str) -> (i32, String) {
         let own_name = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let text = match probe.split(' ').next().unwrap_or_default() {
+            "identify" => "/etc/shadow 8:1\n",
             "make-files" => "/tmp ok\n/dev/shm ok\n/home/user ok\n",
             "write-file" => "wrote 1\n",
             "devices" => "character /dev/null\nblock /dev/sda\n",
@@ -480,6 +504,20 @@ mod tests {
             _ => "this ok\n",
         };
         (0, text.to_owned())
+    }
+
+    #[test]
+    fn a_file_of_the_image_is_told_from_the_one_of_the_host() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut canaries = Canaries::plant_folder(new_token(), dir.path()).unwrap();
+        let own = fs::metadata("/etc/passwd").unwrap();
+        let mut judge = |file: String| {
+            let mut seen = seen(Outcome::Exited { code: 0 }, &format!("/etc/shadow EACCES\n/etc/passwd {file}\n"));
+            seen.about.kind = Kind::Docker;
+            no_private_file(&seen, &mut canaries)
+        };
+        assert!(matches!(judge(format!("{}:{}", own.dev(), own.ino())), Verdict::Broken(_)));
+        assert!(matches!(judge(format!("{}:{}", own.dev(), own.ino() + 1)), Verdict::Holds(_)));
     }
 
     #[test]

@@ -2,32 +2,53 @@
 
 use std::{ffi::OsString, os::unix::process::CommandExt, process::Command, sync::Arc};
 
-use glovebox_core::{Error, ErrorCode, Result, Tier};
+use glovebox_core::{Backend, Error, ErrorCode, Image, Result, SandboxId, SandboxSpec, Tier};
 use glovebox_engine::Engine;
 use glovebox_native::NativeBackend;
 
-use super::{data_dir, require_native, runtime};
+use super::{data_dir, runtime};
 use crate::{
     args::{Globals, ProveArgs},
+    backends::{self, Kind},
     check,
     flags::Flags,
-    prove::{self, Canaries},
+    prove::{self, Canaries, Tried},
 };
 
 /// The hidden verb by which this program is the probe. It never comes as far as the command line.
 pub(crate) const PROBE: &str = "__probe";
 
 pub(crate) fn execute(globals: &Globals, args: &ProveArgs, flags: &Flags) -> Result<u8> {
-    require_native(globals, flags, "prove")?;
-    let tier = flags.check("isolation", &args.isolation, Tier::parse)?;
+    let kind = backends::kind(globals, flags)?;
+    let isolation = flags.check("isolation", &args.isolation, Tier::parse)?;
+    let image = flags.check("image", &args.image, Image::parse)?;
+    let mut spec = SandboxSpec { isolation, image, runtime: args.runtime.clone(), ..SandboxSpec::default() };
+    backends::choose_image(&mut spec, kind, None)?;
     let Some(token) = std::env::var(prove::VARIABLE).ok().filter(|token| is_token(token)) else {
         return Err(again_with_a_canary());
     };
     let mut canaries = Canaries::plant(token, &data_dir(globals))?;
-    let backend = Arc::new(NativeBackend::start()?);
-    let engine = Engine::new(backend.clone()).with_data_dir(canaries.workspace().with_file_name("data"));
-    let checks = runtime()?.block_on(prove::all(&engine, &backend, tier, &mut canaries))?;
+    let (backend, guest) = backend(globals, kind)?;
+    let checks = runtime()?.block_on(async {
+        let one_store = backend.probe().await?.one_store;
+        let engine = Engine::new(backend).with_data_dir(canaries.workspace().with_file_name("data"));
+        prove::all(&Tried { engine, guest, spec, kind, one_store }, &mut canaries).await
+    })?;
     check::print(&checks, None, &prove::summary(&checks, &globals.backend), globals.json)
+}
+
+/// The backend, and the one who knows its guests.
+fn backend(globals: &Globals, kind: Kind) -> Result<(Arc<dyn Backend>, prove::Guests)> {
+    Ok(match kind {
+        Kind::Native => {
+            let backend = Arc::new(NativeBackend::start()?);
+            (backend.clone(), Box::new(move |id: SandboxId| backend.guest_pid(id)))
+        }
+        Kind::Docker => {
+            let backend = Arc::new(backends::docker(&data_dir(globals))?);
+            (backend.clone(), Box::new(move |id: SandboxId| backend.guest_pid(id)))
+        }
+    })
 }
 
 fn is_token(text: &str) -> bool {

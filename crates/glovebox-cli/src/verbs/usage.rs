@@ -76,6 +76,26 @@ fn row(usage: &UsageNow) -> [String; 7] {
         usage.processes.to_string(),
         size(usage.read_bytes),
         size(usage.written_bytes),
-        usage.disk_bytes.map_or_else(|| "too many files".to_owned(), report::size),
+        usage.disk_bytes.map_or_else(|| "unknown".to_owned(), report::size),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_nobody_could_look_at_is_unknown() {
+        let usage = UsageNow {
+            cpu_ms: 1500.0,
+            memory_bytes: 0,
+            memory_peak_bytes: 0,
+            processes: 0,
+            read_bytes: 0,
+            written_bytes: 0,
+            disk_bytes: None,
+        };
+        assert_eq!(row(&usage)[6], "unknown");
+        assert_eq!(row(&UsageNow { disk_bytes: Some(0), ..usage })[6], report::size(0));
+    }
 }

@@ -10,7 +10,7 @@ use glovebox_core::{Created, Error, ErrorCode, Found, Isolation, Result, Sandbox
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
-use super::{DockerBackend, Held, Met, gone};
+use super::{DockerBackend, Held, Met, gone, watching::Watching};
 use crate::{
     client::{QUICK, SLOW},
     counted::Groups,
@@ -113,6 +113,8 @@ impl DockerBackend {
             listener: Mutex::default(),
             arrived: Mutex::default(),
             met,
+            before: self.look_at_volumes(spec).await,
+            watching: Watching::default(),
             users: AtomicUsize::new(0),
             unanswered: AtomicBool::default(),
         })))

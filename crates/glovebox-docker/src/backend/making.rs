@@ -12,20 +12,23 @@ use std::{
 
 use bollard::{errors::Error as DockerError, query_parameters::CreateContainerOptionsBuilder};
 use futures_util::StreamExt;
+use glovebox_archive::taken::Size;
 use glovebox_core::{
     Created, Error, ErrorCode, Image, ImageReference, LimitsInForce, Result, SandboxId, SandboxSpec, User,
 };
 use glovebox_proto::{
     VERSION,
-    container::{Ready, Report},
+    container::{Attaching, Ready, Report},
 };
-use tokio::{net::UnixStream, sync::OnceCell};
+use tokio::{io::AsyncWriteExt, net::UnixStream, sync::OnceCell};
 
-use super::{ARRIVAL, DockerBackend, Held, Met, ending::Guest, gone, host_io};
+use super::{ARRIVAL, DockerBackend, Held, Met, ending::Guest, gone, host_io, watching::Watching};
 use crate::{
+    attaching,
     client::{QUICK, SLOW, is_of_transport},
     counted::Groups,
     describe::{self, Machine, OwnFiles},
+    disk,
     images::FoundImage,
     layers,
     meeting::{self, Meeting},
@@ -36,11 +39,11 @@ impl DockerBackend {
     /// Makes the container of a sandbox and starts it.
     pub(super) async fn make(&self, id: SandboxId, spec: &SandboxSpec) -> Result<()> {
         let spec = &describe::with_real_paths(spec)?;
-        let (image, machine) = tokio::try_join!(self.image_of(spec), self.machine())?;
+        let (image, machine, before) = tokio::try_join!(self.image_of(spec), self.machine(), self.look_before(spec))?;
         let limits = describe::limits_in_force(spec, machine);
         let meeting = Meeting::of(&self.settings.runtime_folder, id);
         let listener = meeting.open().map_err(host_io)?;
-        let made = self.make_container(id, spec, (&image, &limits), &meeting).await;
+        let made = self.make_container(id, spec, (&image, &limits, before.folders), &meeting).await;
         let container = match made {
             Ok(container) => container,
             Err(error) => {
@@ -58,6 +61,8 @@ impl DockerBackend {
             listener: Mutex::new(Some(listener)),
             arrived: Mutex::default(),
             met: OnceCell::new(),
+            before,
+            watching: Watching::default(),
             users: AtomicUsize::new(1),
             unanswered: AtomicBool::default(),
         });
@@ -73,13 +78,14 @@ impl DockerBackend {
         &self,
         id: SandboxId,
         spec: &SandboxSpec,
-        (image, limits): (&FoundImage, &LimitsInForce),
+        (image, limits, before): (&FoundImage, &LimitsInForce, Size),
         meeting: &Meeting,
     ) -> Result<String> {
         let own = self.own_files(spec.user).map_err(host_io)?;
         let name = owner::name(id, spec);
         if let Some(living) = &spec.living {
             self.note_volumes(&living.store, id)?;
+            disk::note_before(&living.store, before).map_err(host_io)?;
             // What is left of it since it ended by itself.
             self.client.remove(&name).await?;
         }
@@ -122,7 +128,9 @@ impl DockerBackend {
         let look = || async {
             let info = self.client.ask("describe itself", QUICK, self.client.docker.info()).await?;
             let memory = info.mem_total.filter(|bytes| *bytes > 0).map_or(u64::MAX, |bytes| bytes as u64);
-            Ok::<_, Error>(Machine { memory, cpus: info.ncpu.filter(|n| *n > 0).map_or(f64::MAX, |n| n as f64) })
+            let cpus = info.ncpu.filter(|n| *n > 0).map_or(f64::MAX, |n| n as f64);
+            let can_be_watched = can_be_watched(info.docker_root_dir.as_deref());
+            Ok::<_, Error>(Machine { memory, cpus, can_be_watched })
         };
         self.machine.get_or_try_init(look).await.copied()
     }
@@ -137,7 +145,29 @@ impl DockerBackend {
             let file = folder.join(format!("{name}-{}-{}", user.uid, user.gid));
             accounts.push((written_once(&file, text.as_bytes(), 0o444)?, target));
         }
-        Ok(OwnFiles { guest, accounts })
+        let empty = (folder.join("empty-folder"), written_once(&folder.join("empty-file"), b"", 0o444)?);
+        fs::create_dir_all(&empty.0)?;
+        Ok(OwnFiles { guest, accounts, empty })
+    }
+
+    /// Attaches folders of this machine in the container of a guest that waits for them.
+    async fn attach(&self, held: &Held, stream: &UnixStream, mount_namespace: String) -> Result<()> {
+        let User { uid, gid } = held.spec.user;
+        let mounts = attaching::mounts(&held.spec).unwrap_or_default();
+        let orders = Attaching { guest: peer(stream)?, mount_namespace, uid, gid, mounts };
+        attaching::attach(&self.own_files(held.spec.user).map_err(host_io)?.guest, &orders).await
+    }
+
+    /// Hears what a guest that came says, and does what it waits for.
+    async fn hear(&self, held: &Held, mut stream: UnixStream) -> Result<(UnixStream, Report)> {
+        let ended = |_| ended_early(None, &held.spec);
+        let mut report = meeting::report(&mut stream).await.map_err(ended)?;
+        if let Report::Waiting { mount_namespace } = report {
+            self.attach(held, &stream, mount_namespace).await?;
+            stream.write_u8(1).await.map_err(ended)?;
+            report = meeting::report(&mut stream).await.map_err(ended)?;
+        }
+        Ok((stream, report))
     }
 
     /// Waits until the guest has come and said that it is ready.
@@ -147,13 +177,17 @@ impl DockerBackend {
         let patience = tokio::time::sleep(ARRIVAL);
         let arrived = match held.take_arrived() {
             Some(stream) => tokio::select! {
-                told = hear(stream) => told.map_err(|_| ended_early(None, &held.spec))?,
+                told = self.hear(held, stream) => told?,
                 () = patience => return Err(too_late()),
             },
             None => {
                 let mut ended = std::pin::pin!(self.client.docker.wait_container(&held.container, None));
+                let arrival = async {
+                    let (stream, _) = listener.accept().await.map_err(host_io)?;
+                    self.hear(held, stream).await
+                };
                 tokio::select! {
-                    told = async { hear(listener.accept().await?.0).await } => told.map_err(host_io)?,
+                    told = arrival => told?,
                     end = ended.next() => return Err(match end {
                         Some(Err(error)) if is_of_transport(&error) => self.client.failed("wait for the guest", error),
                         end => ended_early(end, &held.spec),
@@ -164,6 +198,7 @@ impl DockerBackend {
         };
         match arrived {
             (stream, Report::Ready(ready)) => met(held, stream, &ready),
+            (_, Report::Waiting { .. }) => Err(host_io(io::ErrorKind::InvalidData.into())),
             (_, Report::Failed { step, errno }) => {
                 let message = format!("the sandbox could not be set up: {step}");
                 Err(Error::new(ErrorCode::SandboxSetup, message).because(io::Error::from_raw_os_error(errno)))
@@ -172,10 +207,10 @@ impl DockerBackend {
     }
 }
 
-/// Hears what a guest that came says first.
-async fn hear(mut stream: UnixStream) -> io::Result<(UnixStream, Report)> {
-    let report = meeting::report(&mut stream).await?;
-    Ok((stream, report))
+/// Whether this process sees the engine's volumes and all in them: nothing that a program makes its own is closed to root.
+fn can_be_watched(root: Option<&str>) -> bool {
+    let volumes = root.map(|root| Path::new(root).join("volumes"));
+    rustix::process::geteuid().is_root() && volumes.is_some_and(|volumes| fs::read_dir(volumes).is_ok())
 }
 
 fn too_late() -> Error {
@@ -201,11 +236,7 @@ fn met(held: &Held, stream: UnixStream, ready: &Ready) -> Result<Met> {
         let message = format!("the guest speaks version {} of the protocol, and this program {VERSION}", ready.version);
         return Err(Error::new(ErrorCode::ChannelViolation, message));
     }
-    let pid = stream
-        .peer_cred()
-        .ok()
-        .and_then(|peer| peer.pid())
-        .ok_or_else(|| Error::new(ErrorCode::SandboxSetup, "the kernel does not say which process the guest is"))?;
+    let pid = peer(&stream)?;
     let groups = Groups::of(pid);
     let isolation = layers::look(&held.spec, ready, &groups);
     if let Some(layer) = held.spec.required_layers.iter().find(|layer| !isolation.has(**layer)) {
@@ -222,6 +253,12 @@ fn met(held: &Held, stream: UnixStream, ready: &Ready) -> Result<Met> {
     let guest = if held.spec.living.is_none() { Guest::hold(pid, &held.container) } else { None };
     let channel = Mutex::new(held.spec.living.is_none().then_some(stream));
     Ok(Met { channel, pid, guest, groups, created })
+}
+
+/// The guest, as the kernel knows it.
+fn peer(stream: &UnixStream) -> Result<i32> {
+    let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
+    pid.ok_or_else(|| Error::new(ErrorCode::SandboxSetup, "the kernel does not say which process the guest is"))
 }
 
 fn vanished(reference: &ImageReference) -> Error {

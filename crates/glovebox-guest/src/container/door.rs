@@ -1,7 +1,7 @@
 //! How the host reaches the guest, opened while the guest may still do so.
 
 use std::{
-    io::{self, Write},
+    io::{self, Read, Write},
     os::{
         fd::{AsFd, OwnedFd},
         linux::net::SocketAddrExt,
@@ -36,6 +36,8 @@ const DIGITS: usize = 64;
 
 /// How long the guest waits for its host.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it waits for its mounts. The host gives up earlier, and says why.
+const MOUNTING: Duration = Duration::from_secs(90);
 /// How long somebody who connected may take to say the key, and how many may be about to.
 const KEY_PATIENCE: Duration = Duration::from_secs(5);
 const MOST_TRYING: usize = 16;
@@ -63,6 +65,16 @@ impl Door {
                 Ok(Door::Bridge { listening, key, living: plan.living })
             }
         }
+    }
+
+    /// Says that there are folders to attach mounts in, and waits until the host has done so.
+    pub(super) fn await_mounts(&mut self) -> io::Result<()> {
+        let Door::Folder { host, .. } = self else { return Err(io::ErrorKind::Unsupported.into()) };
+        let mount_namespace = std::fs::read_link("/proc/self/ns/mnt")?.to_string_lossy().into_owned();
+        host.write_all(&to_bytes(&Report::Waiting { mount_namespace })?)?;
+        host.set_read_timeout(Some(MOUNTING))?;
+        host.read_exact(&mut [0])?;
+        host.set_read_timeout(None)
     }
 
     /// Says that there will be no sandbox.

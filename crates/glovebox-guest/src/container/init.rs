@@ -8,7 +8,6 @@ use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit, umask},
     thread::CapabilitySet,
 };
-use tokio::signal::unix::{SignalKind, signal};
 use zeroize::Zeroizing;
 
 use super::{door, door::Door, fail, folders, life, zygote};
@@ -59,8 +58,8 @@ fn live() -> Result<u8, Refusal> {
             return Err(failed);
         }
     };
-    let door = step("open the door", open_door(&plan))?;
-    let (server, zygote, ready) = match set_up(&plan) {
+    let mut door = step("open the door", open_door(&plan))?;
+    let (server, zygote, ready) = match set_up(&plan, &mut door) {
         Ok(made) => made,
         Err(failed) => {
             let _ = door.refuse(&failed.report());
@@ -94,8 +93,11 @@ fn open_door(plan: &Plan) -> io::Result<Door> {
 }
 
 /// Makes the sandbox, and gives up what that took.
-fn set_up(plan: &Plan) -> Result<(Server, zygote::Zygote, Ready), Refusal> {
+fn set_up(plan: &Plan, door: &mut Door) -> Result<(Server, zygote::Zygote, Ready), Refusal> {
     step("make the folders", folders::make(plan))?;
+    if plan.awaits_mounts {
+        step("wait for the mounts", door.await_mounts())?;
+    }
     // The image may have root in groups that commands are not in.
     step("leave groups", sys::give_up_groups())?;
     step("empty the bounding set", own::empty_bounding_set())?;
@@ -112,6 +114,9 @@ fn set_up(plan: &Plan) -> Result<(Server, zygote::Zygote, Ready), Refusal> {
     step("install the filter", sys::install_filter(&filter))?;
     match step("hear from the zygote", zygote.hear())? {
         Report::Ready(ready) => Ok((server, zygote, ready)),
+        Report::Waiting { .. } => {
+            Err(Refusal { step: "hear from the zygote".to_owned(), error: io::ErrorKind::InvalidData.into() })
+        }
         Report::Failed { step, errno } => Err(Refusal { step, error: io::Error::from_raw_os_error(errno) }),
     }
 }
@@ -124,14 +129,13 @@ fn take_descriptors() -> io::Result<()> {
     Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum })?)
 }
 
-/// Serves until the host lets the sandbox end, its time has come, or it is asked to stop. Says with which code it ends.
+/// Serves until the host lets the sandbox end, or its time has come. Says with which code it ends. No signal asks it to: whoever is
+/// root inside could send it as well.
 async fn serve(plan: &Plan, door: Door, (zygote, ground): (zygote::Zygote, Ground), report: &Report) -> io::Result<u8> {
     let guest = Guest::new(zygote.socket, zygote.pid, plan.living, ground)?;
-    let mut stopped = signal(SignalKind::terminate())?;
     tokio::select! {
         served = door.serve(guest.clone(), report) => served.map(|()| 0),
         code = life::over(&guest, plan) => Ok(code),
-        _ = stopped.recv() => Ok(0),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The guest as the first process of a container: a program of its own, which is handed its orders in a variable.
 //!
 //! Theory of operation. Whoever made the container has mounted all there is, and given its first process five capabilities and
-//! nothing else: nothing here mounts. Guest and zygote are made in the order of the native backend: what needs rights first,
+//! nothing else: nothing here mounts. Folders of the host are attached by a process of the host's root (`attach`), which the guest waits for. Guest and zygote are made in the order of the native backend: what needs rights first,
 //! then everything is given up, and nothing hostile runs before the last step.
 //!
 //! ```text
@@ -10,6 +10,9 @@
 //!    |----------------> | read the plan, wipe it
 //!    |<---- connect --- | open the door
 //!    |                  | make the folders, give them away
+//!    |<---- waiting --- |   where there are mounts
+//!    | attach them      .
+//!    |---- go on -----> |
 //!    |                  | empty the bounding set
 //!    |                  | fork ------------------------> .
 //!    |                  | limits, ids for files          | keyring, limits, Landlock
@@ -25,6 +28,7 @@
 //! reaches that sandbox any more; they still cannot speak with guest or host, as long as the host stops to listen when it
 //! has heard its report.
 
+mod attach;
 mod bridge;
 mod door;
 mod folders;
@@ -35,7 +39,7 @@ mod zygote;
 use std::process::ExitCode;
 
 /// How the program is used.
-const USAGE: &str = "usage: glovebox-guest init | bridge | --version";
+const USAGE: &str = "usage: glovebox-guest init | bridge | attach | --version";
 
 /// The program `glovebox-guest`.
 pub fn main() -> ExitCode {
@@ -47,6 +51,7 @@ pub fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error),
         },
+        (Some("attach"), None) => attach::attach_all(),
         (Some("--version"), None) => {
             println!("glovebox-guest {} (protocol {})", env!("CARGO_PKG_VERSION"), glovebox_proto::VERSION);
             ExitCode::SUCCESS

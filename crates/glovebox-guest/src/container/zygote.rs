@@ -116,6 +116,9 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[libc::sock_filter]) -> Result<Re
 fn set_limits(plan: &Plan) -> io::Result<()> {
     bound_to(Resource::Nofile, plan.open_files)?;
     bound_to(Resource::Core, 0)?;
+    if let Some(most) = plan.largest_file {
+        bound_to(Resource::Fsize, most)?;
+    }
     own::bound()
 }
 

@@ -5,10 +5,12 @@
 #![allow(unsafe_code)]
 
 mod memory;
+mod mounts;
 mod process;
 mod spawn;
 
 pub use memory::{clean_slate, set_name};
+pub use mounts::{Sealed, allow_devices, seal_tree, shift_owners};
 pub use process::{
     Forked, close_all_but, drop_from_bounding_set, exit_now, fork_with, give_up_groups, install_filter,
     new_session_keyring, read_small, set_dumpable, set_file_ids, status_field,

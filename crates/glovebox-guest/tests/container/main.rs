@@ -29,10 +29,12 @@ fn plan() -> Plan {
     Plan {
         uid: 1000,
         gid: 1000,
+        largest_file: None,
         open_files: 512,
         living: false,
         network: false,
         written: Vec::new(),
+        awaits_mounts: false,
         idle_ms: None,
         expires_ms: None,
         door: Door::Folder,

@@ -32,6 +32,7 @@ impl NativeBackend {
             scoped_sockets: sys::landlock_version() >= 6,
             watched_memory: !namespaces || !self.cgroups()?.held().memory,
             idmapped_mounts: namespaces && is_root,
+            own_ids: namespaces && is_root,
             separate_guest: if namespaces { is_root || SubIds::of_caller().is_some() } else { uid.is_root() },
             run_groups: namespaces && self.cgroups()?.has_leaves(standing),
             living: namespaces,

@@ -6,6 +6,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
+use glovebox_guest::mounts::{namespace_with, plain_map, write_maps};
 use rustix::{
     fs::{CWD, Mode, OFlags},
     mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags, fsconfig_create, fsmount, fsopen, open_tree},
@@ -14,7 +15,6 @@ use rustix::{
 
 use crate::{
     cgroup::Cgroups,
-    idmap,
     standing::Standing,
     sys,
     sys::{Forked, KillOnDrop, Sealed},
@@ -117,12 +117,12 @@ fn report(parent: &OwnedFd, result: Result<(), (u8, rustix::io::Errno)>) -> ! {
 fn give_ids(pid: Pid) -> io::Result<()> {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
     if Standing::is_root() {
-        let map = idmap::plain_map(0x2000_0000);
-        return idmap::write_maps(pid, &map, &map);
+        let map = plain_map(0x2000_0000);
+        return write_maps(pid, &map, &map);
     }
     // An ordinary user may map a group only after giving up on further groups.
     std::fs::write(format!("/proc/{}/setgroups", pid.as_raw_nonzero()), "deny")?;
-    idmap::write_maps(pid, &format!("0 {} 1\n", user.as_raw()), &format!("0 {} 1\n", group.as_raw()))
+    write_maps(pid, &format!("0 {} 1\n", user.as_raw()), &format!("0 {} 1\n", group.as_raw()))
 }
 
 /// Tries to make groups, and to put a process into them.
@@ -156,8 +156,8 @@ pub(super) fn try_groups(cgroups: &Cgroups) -> io::Result<()> {
 
 /// Tries to shift the owners of a folder's files by a mount that is attached nowhere. The caller must have one thread.
 pub fn try_id_mapped_mount(folder: &str) -> io::Result<()> {
-    let map = idmap::plain_map(0x2000_0000);
-    let owners = idmap::namespace_with(&map, &map)?;
+    let map = plain_map(0x2000_0000);
+    let owners = namespace_with(&map, &map)?;
     // A folder that is not there has no file system to ask.
     rustix::fs::open(folder, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let tree = open_tree(CWD, folder, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;

@@ -2,8 +2,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use glovebox_guest::mounts::{InTheWay, attach};
 use rustix::{
-    fs::{CWD, FileType},
+    fs::CWD,
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, UnmountFlags, fsconfig_create, fsconfig_set_string,
         fsmount, fsopen, mount_bind, move_mount, unmount,
@@ -13,7 +14,6 @@ use rustix::{
 use super::{masks::Masks, quotas};
 use crate::{
     plan::{Failure, step},
-    skeleton::{InTheWay, make_place},
     standing::Standing,
     store,
 };
@@ -91,14 +91,6 @@ fn attach_store(store: BorrowedFd<'_>, standing: Standing) -> rustix::io::Result
 
 fn attach_at(tree: BorrowedFd<'_>, path: &str) -> rustix::io::Result<()> {
     move_mount(tree, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-}
-
-/// Attaches a tree at a path below the new root, making the place for it when there is none.
-fn attach(root: BorrowedFd<'_>, target: &str, tree: BorrowedFd<'_>, in_the_way: InTheWay) -> rustix::io::Result<()> {
-    let is_folder = FileType::from_raw_mode(rustix::fs::fstat(tree)?.st_mode) == FileType::Directory;
-    let place = make_place(root, target, is_folder, in_the_way)?;
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    move_mount(tree, "", &place, "", flags)
 }
 
 fn pivot() -> rustix::io::Result<()> {

@@ -17,7 +17,7 @@ use std::{
 };
 
 use glovebox_core::{EndReason, Layer, RunId, SandboxId};
-use glovebox_guest::GuestChannel;
+use glovebox_guest::{GuestChannel, mounts::Mapped};
 use rustix::{
     event::{PollFd, PollFlags, epoll, poll},
     fs::{Mode, OFlags},
@@ -35,7 +35,6 @@ use super::{
 };
 use crate::{
     living::{Door, GROUP_OWNER, Known, LiveRecord, LivingFolder, now_ms},
-    mounts::Mapped,
     plan::{Answer, Failure, NOT_KEPT, Order, Plan, REMOVE_FILES, step},
     ranges::{Range, Ranges},
     store,

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use glovebox_core::{RunId, SandboxId, UsageNow};
+use glovebox_guest::mounts::Mapped;
 use rustix::{
     fs::{Mode, OFlags},
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
@@ -12,7 +13,6 @@ use super::{Launcher, keeping::Kept, leaves::hand_out, making::Reporting};
 use crate::{
     cgroup::{Groups, Side, storage_bytes},
     checks::{self, Settings},
-    mounts::Mapped,
     plan::Counted,
     ranges::Range,
     standing::Standing,

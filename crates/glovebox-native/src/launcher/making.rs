@@ -6,7 +6,10 @@ use std::{
 };
 
 use glovebox_core::SandboxId;
-use glovebox_guest::GuestChannel;
+use glovebox_guest::{
+    GuestChannel,
+    mounts::{Mapped, write_maps},
+};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::Pid,
@@ -17,7 +20,7 @@ use crate::{
     cgroup::{GroupLimits, Groups},
     idmap::{self, SandboxIds},
     inside::{self, Inside},
-    mounts::{self, Mapped, Tree},
+    mounts::{self, Tree},
     plan::{Failure, GuestReport, Plan, step},
     ranges::Range,
     standing::Standing,
@@ -90,7 +93,7 @@ impl Launcher {
             sys::send_elsewhere(pid);
         }
         let (users, user_groups) = ids.maps();
-        step("write the id maps", idmap::write_maps(pid, &users, &user_groups))?;
+        step("write the id maps", write_maps(pid, &users, &user_groups))?;
         let (trees, mapped, store) = self.make_trees(plan, &ids, pid)?;
         if self.standing != Standing::Root {
             // A change of ids for files has hidden this process, and would hide the next guest from its own launcher.

@@ -6,7 +6,7 @@ mod cpus;
 use std::{
     ffi::c_int,
     io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
 };
 
 use rustix::process::Pid;
@@ -14,8 +14,8 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 pub(crate) use cpus::{allow_all_cpus, fork_aside, give_way, let_others_go_first, schedule_as_usual, send_elsewhere};
 pub(crate) use glovebox_guest::sys::{
-    Forked, clean_slate, close_all_but, exit_now, fork_with, give_up_groups, install_filter, new_session_keyring,
-    read_small, set_dumpable, set_file_ids, set_name, status_field,
+    Forked, Sealed, allow_devices, clean_slate, close_all_but, exit_now, fork_with, give_up_groups, install_filter,
+    new_session_keyring, read_small, seal_tree, set_dumpable, set_file_ids, set_name, shift_owners, status_field,
 };
 
 /// Descriptors that are kept for long have at least this number.
@@ -76,77 +76,6 @@ impl Drop for KillOnDrop {
             wait_for(process);
         }
     }
-}
-
-/// What `mount_setattr` changes, as the kernel defines it.
-#[repr(C)]
-#[derive(Default)]
-struct MountAttr {
-    set: u64,
-    clear: u64,
-    propagation: u64,
-    userns: u64,
-}
-
-impl MountAttr {
-    /// Has owners shifted too, if there is a namespace to shift them by. It must stay open during the call.
-    fn shifted(mut self, owners: Option<BorrowedFd<'_>>) -> Self {
-        if let Some(owners) = owners {
-            self.set |= MOUNT_ATTR_IDMAP;
-            self.userns = owners.as_raw_fd() as u64;
-        }
-        self
-    }
-}
-
-const MOUNT_ATTR_RDONLY: u64 = 0x1;
-const MOUNT_ATTR_NOSUID: u64 = 0x2;
-const MOUNT_ATTR_NODEV: u64 = 0x4;
-const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
-const AT_RECURSIVE: c_int = 0x8000;
-
-/// What a tree of mounts lets through. Setuid bits never count.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sealed {
-    /// Writing, but no devices.
-    Writable,
-    /// Neither writing nor devices.
-    ReadOnly,
-}
-
-/// Seals a tree of mounts, and shifts its owners by a user namespace if there is one.
-pub(crate) fn seal_tree(tree: BorrowedFd<'_>, sealed: Sealed, owners: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    let flags = match sealed {
-        Sealed::Writable => MOUNT_ATTR_NODEV,
-        Sealed::ReadOnly => MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV,
-    };
-    let attributes = MountAttr { set: MOUNT_ATTR_NOSUID | flags, ..MountAttr::default() };
-    set_mount_attributes(tree, AT_RECURSIVE, attributes.shifted(owners))
-}
-
-/// Lets devices on one mount work.
-pub(crate) fn allow_devices(mount: BorrowedFd<'_>) -> io::Result<()> {
-    set_mount_attributes(mount, 0, MountAttr { clear: MOUNT_ATTR_NODEV, ..MountAttr::default() })
-}
-
-/// Shifts the owners of a whole detached tree of mounts.
-pub(crate) fn shift_owners(tree: BorrowedFd<'_>, owners: BorrowedFd<'_>) -> io::Result<()> {
-    set_mount_attributes(tree, AT_RECURSIVE, MountAttr::default().shifted(Some(owners)))
-}
-
-fn set_mount_attributes(tree: BorrowedFd<'_>, how: c_int, attributes: MountAttr) -> io::Result<()> {
-    // SAFETY: the path is an empty C string, the attributes are initialised and of the stated size.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            tree.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH | how,
-            &raw const attributes,
-            size_of::<MountAttr>(),
-        )
-    };
-    check(result)
 }
 
 /// Moves this process into new namespaces.

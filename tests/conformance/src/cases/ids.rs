@@ -11,9 +11,9 @@ use super::living::{create, destroy, run};
 use crate::{World, case::cases};
 
 cases!["ids":
-    sandboxes_that_want_the_same_ids_get_different_ones needs(idmapped_mounts),
-    a_stopped_sandbox_whose_ids_went_to_another_starts_with_its_files needs(idmapped_mounts),
-    a_one_shot_run_has_other_ids_than_a_sandbox_that_stays needs(idmapped_mounts),
+    sandboxes_that_want_the_same_ids_get_different_ones needs(own_ids),
+    a_stopped_sandbox_whose_ids_went_to_another_starts_with_its_files needs(own_ids),
+    a_one_shot_run_has_other_ids_than_a_sandbox_that_stays needs(own_ids),
 ];
 
 /// Where ranges begin, how long they are, and how many there are.

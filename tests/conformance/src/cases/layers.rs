@@ -6,8 +6,8 @@ use crate::{World, case::cases, finished::Finished};
 
 cases!["layers":
     every_layer_that_the_host_can_give_is_listed_as_present,
-    the_user_namespace_maps_root_inside_to_nobody_outside needs(idmapped_mounts),
-    host_files_keep_their_owners_by_id_mapped_mounts needs(idmapped_mounts),
+    the_user_namespace_maps_root_inside_to_nobody_outside needs(own_ids),
+    host_files_keep_their_owners_by_id_mapped_mounts needs(own_ids),
     the_mount_namespace_is_its_own,
     the_process_namespace_is_its_own_and_its_first_process_is_the_guest,
     the_network_namespace_is_its_own,

@@ -80,7 +80,7 @@ async fn an_overlay_workspace_is_under_the_disk_limit(w: World) {
 }
 
 async fn a_file_in_a_read_write_workspace_cannot_outgrow_the_disk_limit(w: World) {
-    let folder = w.folder("project");
+    let folder = w.open_folder("project");
     let setup = w.sandbox().workspace(&folder, WorkspaceMode::ReadWrite).disk("8m");
     let run = setup.probe("write-file large 64").await;
     assert_ne!(run.outcome, Outcome::Exited { code: 0 }, "{}", run.story());
@@ -89,7 +89,7 @@ async fn a_file_in_a_read_write_workspace_cannot_outgrow_the_disk_limit(w: World
 }
 
 async fn a_read_write_workspace_that_outgrows_the_disk_limit_is_watched_and_ended(w: World) {
-    let folder = w.folder("project");
+    let folder = w.open_folder("project");
     let line = "i=0; while :; do head -c 2m /dev/zero > f$i; i=$((i+1)); sleep 0.01; done";
     let setup = w.sandbox().workspace(&folder, WorkspaceMode::ReadWrite).disk("16m").timeout("20s");
     let run = setup.sh(line).await;
@@ -110,7 +110,7 @@ const DELETED: &str = "import os, time\n\
     time.sleep(20)";
 
 async fn files_that_are_deleted_while_open_count_in_a_read_write_workspace(w: World) {
-    let folder = w.folder("project");
+    let folder = w.open_folder("project");
     let setup = w.sandbox().workspace(&folder, WorkspaceMode::ReadWrite).disk("16m").timeout("20s");
     let run = setup.run(["python3", "-c", DELETED]).await;
     assert!(matches!(run.outcome, Outcome::DiskFull { limit: LimitKind::Disk, .. }), "{}", run.story());
@@ -178,7 +178,7 @@ fn watchers() -> usize {
 }
 
 async fn nobody_watches_the_workspace_of_a_run_that_is_over(w: World) {
-    let folder = w.folder("project");
+    let folder = w.open_folder("project");
     for _ in 0..50 {
         w.sandbox().workspace(&folder, WorkspaceMode::ReadWrite).sh("true").await.expect_exit(0);
         assert_eq!(watchers(), 0);

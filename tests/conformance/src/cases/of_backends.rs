@@ -50,10 +50,12 @@ pub(crate) const OF_BACKENDS: &[About] = &[
     (
         "the backend does not declare idmapped_mounts",
         |features| features.idmapped_mounts,
-        &[
-            "a_read_write_workspace_writes_to_the_host_as_its_owner",
-            "what_one_sandbox_hoards_is_missing_neither_to_the_host_nor_to_another",
-        ],
+        &["a_read_write_workspace_writes_to_the_host_as_its_owner"],
+    ),
+    (
+        "the backend does not declare own_ids",
+        |features| features.own_ids,
+        &["what_one_sandbox_hoards_is_missing_neither_to_the_host_nor_to_another"],
     ),
     (
         "the backend does not declare network_full",

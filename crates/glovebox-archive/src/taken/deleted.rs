@@ -17,16 +17,16 @@ const MOST_DESCRIPTORS: usize = 32 * 1024;
 const OVERLAY: u64 = 0x794c_7630;
 
 /// A place whose files count, by its path inside.
-pub(crate) struct Place<'a> {
+pub struct Place<'a> {
     /// None is all that lies at no other place.
-    pub(crate) target: Option<&'a str>,
+    pub target: Option<&'a str>,
     /// The devices of its files.
-    pub(crate) devices: Vec<u64>,
+    pub devices: Vec<u64>,
 }
 
 /// What deleted files take that these processes have open, for each place. What they are is the kernel's word: programs inside mount
 /// nothing, so the beginning of a path says where a file lies. `turn` says where to begin when there are very many descriptors.
-pub(crate) fn find(processes: &[i32], places: &[Place<'_>], turn: usize) -> Vec<Size> {
+pub fn find(processes: &[i32], places: &[Place<'_>], turn: usize) -> Vec<Size> {
     let mut sizes = vec![Size::default(); places.len()];
     let mut seen = HashSet::new();
     let (before, behind) = processes.split_at(turn.checked_rem(processes.len()).unwrap_or(0));

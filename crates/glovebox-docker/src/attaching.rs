@@ -1,0 +1,178 @@
+//! Folders of this machine in a container: who attaches them, and where.
+//!
+//! Root's own are attached by a process of ours in the container's mount namespace, once the container runs and before anything hostile
+//! does: `glovebox-guest attach`, the guest's program as a process of the host. So the owner of a folder is the user of commands inside,
+//! and nothing is left on the host when somebody is killed. An ordinary user may not do so, and a runtime with a kernel of its own has no such
+//! namespace: there the engine mounts, and files belong to who they belong to.
+
+use std::{io, path::Path, process::Stdio, time::Duration};
+
+use glovebox_core::{
+    Access, Error, ErrorCode, HOME_DIR, Mount, MountKind, Result, SandboxSpec, WORKING_DIR, WORKSPACE_DIR,
+    WorkspaceMode,
+};
+use glovebox_proto::container::{Attached, AttachedMount, Attaching, MountPlace};
+use rustix::process::{getegid, geteuid};
+use tokio::{io::AsyncWriteExt, process::Command};
+
+/// Folders that commands can write to, beside volumes: what lies in them is made when it is attached.
+const OF_COMMANDS: [&str; 4] = [WORKSPACE_DIR, HOME_DIR, "/tmp", "/dev/shm"];
+
+/// Runtimes whose containers have their mounts in the kernel of the host.
+const SHARE_THE_KERNEL: [&str; 4] = ["runc", "crun", "youki", "io.containerd.runc.v2"];
+
+/// How long attaching may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether this process may attach mounts in a container.
+pub(crate) fn may_attach() -> bool {
+    geteuid().is_root()
+}
+
+/// Whether what a volume holds belongs to the user of commands without a shift of owners.
+pub(crate) fn is_user_of_commands() -> bool {
+    let user = glovebox_core::User::default();
+    (geteuid().as_raw(), getegid().as_raw()) == (user.uid, user.gid)
+}
+
+/// What is attached by us; none where the engine mounts.
+pub(crate) fn mounts(spec: &SandboxSpec) -> Option<Vec<AttachedMount>> {
+    let shares = spec.runtime.as_deref().is_none_or(|runtime| SHARE_THE_KERNEL.contains(&runtime));
+    (may_attach() && shares).then(|| all(spec))
+}
+
+/// Everything of this machine that a sandbox is shown, what lies in another behind it.
+fn all(spec: &SandboxSpec) -> Vec<AttachedMount> {
+    let workspace = spec.workspace.iter().filter(|workspace| workspace.mode != WorkspaceMode::Overlay);
+    let workspace = workspace.map(|workspace| AttachedMount {
+        source: text(&workspace.source),
+        target: WORKING_DIR.to_owned(),
+        read_only: workspace.mode == WorkspaceMode::ReadOnly,
+        is_volume: false,
+        place: MountPlace::OfCommands,
+    });
+    let mounts = spec.mounts.iter().map(|mount| AttachedMount {
+        source: text(&mount.source),
+        target: mount.target.as_str().to_owned(),
+        read_only: mount.access == Access::ReadOnly,
+        is_volume: mount.kind != MountKind::Host,
+        place: MountPlace::Made,
+    });
+    let mut all: Vec<AttachedMount> = workspace.chain(mounts).collect();
+    all.sort_by_key(|mount| mount.target.matches('/').count());
+    for at in 0..all.len() {
+        let target = &all[at].target;
+        let above = (0..at).rev().find(|above| is_below(target, &all[*above].target));
+        all[at].place = match above {
+            Some(above) => MountPlace::Below(above),
+            None if OF_COMMANDS.iter().any(|folder| target == folder || is_below(target, folder)) => {
+                MountPlace::OfCommands
+            }
+            None => MountPlace::Made,
+        };
+    }
+    all
+}
+
+fn is_below(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// Says why a mount cannot be had, if it cannot.
+pub(crate) fn check(spec: &SandboxSpec, mount: &Mount) -> Result<()> {
+    if mount.source.to_str().is_none() {
+        let message = format!("the path {} is no text, so Docker cannot be told of it", mount.source.display());
+        return Err(Error::new(ErrorCode::NotSupported, message).hint("rename the folder, or use --backend native"));
+    }
+    if mount.kind == MountKind::Host || mounts(spec).is_some() || is_user_of_commands() {
+        return Ok(());
+    }
+    let message = match &spec.runtime {
+        Some(runtime) if may_attach() => format!(
+            "volumes, caches and projects cannot be attached in a container of the runtime {runtime}, which has its own kernel"
+        ),
+        _ => "with the backend docker, volumes, caches and projects need root, or the user and group 1000: what is in them \
+              must belong to the user of commands"
+            .to_owned(),
+    };
+    Err(Error::new(ErrorCode::NotSupported, message).hint("use --backend native for them"))
+}
+
+/// Has mounts attached in the container of a guest that waits for them.
+pub(crate) async fn attach(program: &Path, orders: &Attaching) -> Result<()> {
+    let failed = |error: io::Error| {
+        let message = format!("the folders of the sandbox could not be attached by {}", program.display());
+        Error::new(ErrorCode::SandboxSetup, message).because(error)
+    };
+    let asked = tokio::time::timeout(PATIENCE, ask(program, orders)).await;
+    let said = match asked {
+        Ok(said) => said.map_err(failed)?,
+        Err(_) => return Err(failed(io::ErrorKind::TimedOut.into())),
+    };
+    match said {
+        Attached::All => Ok(()),
+        Attached::Failed { step, errno } => {
+            let message = format!("the sandbox could not be set up: {step}");
+            Err(Error::new(ErrorCode::SandboxSetup, message).because(io::Error::from_raw_os_error(errno)))
+        }
+    }
+}
+
+async fn ask(program: &Path, orders: &Attaching) -> io::Result<Attached> {
+    let mut command = Command::new(program);
+    command.arg("attach").env_clear().current_dir("/").kill_on_drop(true);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let mut stdin = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    stdin.write_all(&serde_json::to_vec(orders)?).await?;
+    drop(stdin);
+    let output = child.wait_with_output().await?;
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(mounts: &[&str]) -> SandboxSpec {
+        let mounts = mounts.iter().map(|text| Mount::parse(text).unwrap()).collect();
+        SandboxSpec { mounts, ..SandboxSpec::default() }
+    }
+
+    fn places(spec: &SandboxSpec) -> Vec<(String, MountPlace)> {
+        all(spec).into_iter().map(|mount| (mount.target, mount.place)).collect()
+    }
+
+    #[test]
+    fn what_lies_in_another_mount_is_attached_behind_it() {
+        let spec = spec(&["/a:/data/deep/er:rw", "/b:/data", "/c:/database", "/d:/data/deep"]);
+        let found = places(&spec);
+        assert_eq!(
+            found,
+            [
+                ("/data".to_owned(), MountPlace::Made),
+                ("/database".to_owned(), MountPlace::Made),
+                ("/data/deep".to_owned(), MountPlace::Below(0)),
+                ("/data/deep/er".to_owned(), MountPlace::Below(2)),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_lies_where_commands_write_needs_no_place_made_by_the_engine() {
+        let mut spec =
+            spec(&["/a:/home/user/.cache/x:rw", "/b:/tmp/x", "/c:/homes/x", "/d:/workspace/agent_workspace/in"]);
+        let of = |target: &str, spec: &SandboxSpec| places(spec).into_iter().find(|(at, _)| at == target).unwrap().1;
+        for target in ["/home/user/.cache/x", "/tmp/x", "/workspace/agent_workspace/in"] {
+            assert_eq!(of(target, &spec), MountPlace::OfCommands);
+        }
+        assert_eq!(of("/homes/x", &spec), MountPlace::Made);
+        let workspace = glovebox_core::Workspace { source: "/w".into(), mode: WorkspaceMode::ReadWrite };
+        spec.workspace = Some(workspace);
+        assert_eq!(of("/workspace/agent_workspace", &spec), MountPlace::OfCommands);
+        assert!(matches!(of("/workspace/agent_workspace/in", &spec), MountPlace::Below(_)));
+    }
+}

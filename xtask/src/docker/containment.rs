@@ -1,0 +1,88 @@
+//! What holds the programs in a container of ours, looked at from both sides: by Docker's own means, and by `glovebox prove`.
+
+use anyhow::{Context, Result, ensure};
+
+use super::{
+    command::{DOCKER, document, folder},
+    daemon::Daemon,
+    images,
+};
+
+/// Asks for what no container of ours may do, with the numbers of this machine's system calls, and prints the errors.
+const ASK: &str = "import ctypes, os\n\
+    libc = ctypes.CDLL(None, use_errno=True)\n\
+    def ask(name, *args):\n\
+    \x20   done = libc.syscall(*args)\n\
+    \x20   print(name, 'ok' if done >= 0 else os.strerror(ctypes.get_errno()))\n\
+    ask('keyctl', 250, 0, -3, 0, 0, 0)\n\
+    ask('request_key', 249, b'user', b'x', None, 0)\n\
+    ask('unshare', 272, 0x10000000)\n\
+    ask('clone3', 435, 0, 0)\n\
+    ask('io_uring_setup', 425, 0, 0)\n\
+    ask('personality', 135, 0x40000)\n\
+    ask('packet', 41, 17, 3, 0)\n\
+    ask('alg', 41, 38, 5, 0)\n\
+    ask('audit', 41, 16, 3, 9)\n\
+    ask('route', 41, 16, 3, 0)\n\
+    ask('high family', 41, (1 << 32) | 17, 3, 0)\n\
+    ask('inject', 16, 0, (1 << 32) | 0x5412, 0)\n\
+    ask('window', 16, 0, 0x5413, 0)\n";
+
+/// What the profile answers. The last one shows that other questions to a terminal pass: there is none.
+const ANSWERS: [(&str, &str); 13] = [
+    ("keyctl", "Operation not permitted"),
+    ("request_key", "Operation not permitted"),
+    ("unshare", "Operation not permitted"),
+    ("clone3", "Function not implemented"),
+    ("io_uring_setup", "Operation not permitted"),
+    ("personality", "Operation not permitted"),
+    ("packet", "Operation not permitted"),
+    ("alg", "Operation not permitted"),
+    ("audit", "Operation not permitted"),
+    ("route", "ok"),
+    ("high family", "Operation not permitted"),
+    ("inject", "Operation not permitted"),
+    ("window", "Inappropriate ioctl for device"),
+];
+
+/// Docker starts a process in a container without our guest, so only the profile of the container holds it.
+pub(super) fn the_profile_holds_the_whole_container(daemon: &Daemon) -> Result<()> {
+    let folder = folder(daemon, "profile")?;
+    let image = images::reference("debian");
+    let made = document(daemon, &folder, &["create", "--name", "held", DOCKER[0], DOCKER[1], "--image", &image])?;
+    let sandbox = made["sandbox"].as_str().context("no sandbox")?;
+    let asked = daemon
+        .docker(&["ps", "-q", "--filter", &format!("label=glovebox.sandbox={sandbox}")])
+        .and_then(|container| daemon.docker(&["exec", container.trim(), "python3", "-c", ASK]));
+    document(daemon, &folder, &["destroy", "held"])?;
+    let asked = asked?;
+    let answers: Vec<(&str, &str)> = asked.lines().filter_map(|line| split(line)).collect();
+    ensure!(answers == ANSWERS, "the answers are {answers:#?}");
+    Ok(())
+}
+
+/// A name and what was said to it.
+fn split(line: &str) -> Option<(&str, &str)> {
+    ANSWERS.iter().find_map(|(name, _)| Some((*name, line.strip_prefix(name)?.strip_prefix(' ')?)))
+}
+
+/// What an engine without user namespaces does not give. All else must hold.
+const NOT_GIVEN: [&str; 3] =
+    ["every layer of isolation is in place", "root inside is nobody outside", "setuid bits do not count"];
+
+pub(super) fn what_is_promised_holds(daemon: &Daemon) -> Result<()> {
+    let folder = folder(daemon, "prove")?;
+    let image = images::reference("debian");
+    let proved = document(daemon, &folder, &["prove", DOCKER[0], DOCKER[1], "--image", &image])?;
+    let checks = proved["checks"].as_array().context("no list of checks")?;
+    ensure!(checks.len() > 50, "only {} guarantees were tried", checks.len());
+    for check in checks {
+        let name = check["name"].as_str().unwrap_or_default();
+        match check["status"].as_str() {
+            Some("ok") => {}
+            Some("degraded") if NOT_GIVEN.contains(&name) => {}
+            _ => anyhow::bail!("{check}"),
+        }
+    }
+    Ok(())
+}
