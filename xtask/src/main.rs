@@ -33,6 +33,7 @@ cargo xtask VERB
   docker start|stop|status  a private Docker daemon with the images of the tests; start prints its DOCKER_HOST (root)
   docker faults             breaks a daemon of its own in all ways, and tries what the Docker backend makes of it (root)
   docker check              tries that daemon, its images and its registries, as test does (root)
+  docker gvisor|podman      the conformance suite in gVisor, or on a private Podman (root)
   docs [--check]            writes docs/reference and the README's picture, or says which file is stale
 ";
 

@@ -83,6 +83,8 @@ pub(crate) fn test() -> Result<()> {
     suites.run("Docker for tests", docker::check);
     suites.run("Docker faults", docker::faults::check);
     suites.run("conformance, docker", docker_conformance);
+    suites.run("… in gVisor", docker::elsewhere::gvisor);
+    suites.run("… on Podman", docker::elsewhere::podman);
     suites.run("command line, docker", docker::command::check);
     suites.run("clippy", || clippy?.wait().map(|()| Counts::one()));
     suites.run("the README's first command", || {
@@ -160,7 +162,7 @@ fn conformance(flags: &[&str]) -> Result<Counts> {
 }
 
 /// One run of the suite: what starts it, and its flags.
-fn suite(by: &[&str], flags: &[&str]) -> Result<Counts> {
+pub(crate) fn suite(by: &[&str], flags: &[&str]) -> Result<Counts> {
     let program = built("debug", "conformance").to_string_lossy().into_owned();
     let argv = [by, &[program.as_str()], flags].concat();
     let (ok, text) = run_and_read(&argv)?;

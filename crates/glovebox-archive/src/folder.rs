@@ -6,9 +6,11 @@ use std::{
 };
 
 use rustix::{
-    fs::{Mode, OFlags, RawDir, ResolveFlags, fstatfs, openat2},
+    fs::{OFlags, RawDir, ResolveFlags, fstatfs},
     io::Result,
 };
+
+use crate::resolve::open_at;
 
 /// A name in a folder.
 #[derive(Clone, Debug)]
@@ -71,5 +73,5 @@ const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLI
 pub fn open_beneath(top: impl AsFd, path: &[u8]) -> Result<OwnedFd> {
     let path = if path.is_empty() { b"." } else { path };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    openat2(top, path, flags, Mode::empty(), BENEATH)
+    open_at(top, path, flags, BENEATH)
 }

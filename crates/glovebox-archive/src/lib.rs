@@ -14,6 +14,7 @@
 mod folder;
 mod pack;
 mod read;
+mod resolve;
 pub mod taken;
 mod unpack;
 mod walk;
@@ -23,6 +24,7 @@ use std::{fmt, io};
 pub use folder::{Listed, is_kernels_own, open_beneath, read_some};
 pub use pack::Pack;
 pub use read::{Entry, Event, Kind, Reader};
+pub use resolve::open_at;
 pub use unpack::{LinkRule, Unpack, write_all};
 pub use walk::{Found, Step, Walk};
 

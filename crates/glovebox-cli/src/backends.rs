@@ -137,6 +137,7 @@ pub(crate) fn docker(data_dir: &Path) -> Result<DockerBackend> {
     DockerBackend::new(Settings {
         host: None,
         image: None,
+        runtime: None,
         runtime_folder: NativeBackend::runtime_folder(),
         data_folder: data_dir.to_owned(),
         progress: Some(fetching::listen),

@@ -63,6 +63,12 @@ pub struct Features {
     /// The root is Glovebox's own: its mounts show no path of the host and run no program with the rights of its owner, and only
     /// what was asked for is in it.
     pub own_root: bool,
+    /// A sandbox has a namespace of control groups of its own.
+    pub group_namespace: bool,
+    /// How many files and folders a sandbox that ends with its run can hold is limited.
+    pub inode_limit: bool,
+    /// Programs meet the host's own kernel. Another one, such as gVisor's, lacks calls of it, files of its `/proc` and what it counts.
+    pub host_kernel: bool,
     /// No folder of the host holds the files of a sandbox, so they are there only while it runs: see
     /// [`Backend::files_through_guest`].
     pub files_through_guest: bool,

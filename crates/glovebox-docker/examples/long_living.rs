@@ -18,6 +18,7 @@ async fn main() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let settings = Settings {
         host: None,
+        runtime: None,
         image: None,
         progress: None,
         runtime_folder: folder.path().join("run"),

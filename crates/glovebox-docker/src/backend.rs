@@ -37,6 +37,7 @@ use crate::{
     counted::Groups,
     describe::Machine,
     disk::Before,
+    gvisor,
     images::{FoundImage, Listener},
     meeting::Meeting,
 };
@@ -49,6 +50,8 @@ pub struct Settings {
     pub host: Option<String>,
     /// The image of sandboxes that name none.
     pub image: Option<ImageReference>,
+    /// The runtime of sandboxes that name none; without one, the engine's own choice.
+    pub runtime: Option<String>,
     /// The folder for sockets, which does not outlive the host.
     pub runtime_folder: PathBuf,
     /// The folder for what does.
@@ -95,6 +98,8 @@ struct Held {
     users: AtomicUsize,
     /// Docker did not answer when the end was asked for.
     unanswered: AtomicBool,
+    /// Why the guest could not be met.
+    trouble: Mutex<Option<(ErrorCode, String, Option<String>)>>,
 }
 
 /// What is known of a sandbox whose guest said that it is ready.
@@ -167,7 +172,7 @@ impl DockerBackend {
 
     /// What is known of a sandbox, once its guest said that it is ready.
     async fn met<'a>(&self, held: &'a Held) -> Result<&'a Met> {
-        held.met.get_or_try_init(|| self.meet(held)).await
+        held.met.get_or_try_init(|| async { self.meet(held).await.inspect_err(|error| held.note(error)) }).await
     }
 
     /// Ends the processes of a container, and says what was counted until then.
@@ -181,6 +186,23 @@ impl DockerBackend {
         let asked = self.client.docker.kill_container(&held.container, Some(options));
         let killed = self.client.ask_if_there("end a container", SLOW, asked).await?;
         Ok(evidence.filter(|_| killed.is_some()))
+    }
+}
+
+impl Held {
+    /// Keeps why the guest could not be met.
+    fn note(&self, error: &Error) {
+        let told = (error.code, error.message.clone(), error.hint.clone());
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(told);
+    }
+
+    /// Why the guest could not be met.
+    fn trouble(&self) -> Error {
+        let told = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match told {
+            Some((code, message, hint)) => Error { hint, ..Error::new(code, message) },
+            None => Error::new(ErrorCode::SandboxLost, "the sandbox is gone"),
+        }
     }
 }
 
@@ -221,20 +243,25 @@ impl Backend for DockerBackend {
 
     async fn probe(&self) -> Result<Features> {
         self.client.ask("say whether it is there", QUICK, self.client.docker.ping()).await?;
-        let disk_limit = self.machine().await?.can_be_watched;
-        Ok(Features {
-            disk_limit,
+        let machine = self.machine().await?;
+        let features = Features {
+            disk_limit: machine.can_be_watched,
             namespaces: true,
             cgroup_limits: true,
             separate_guest: true,
             living: true,
             pause: true,
             workspace_overlay: true,
+            host_kernel: true,
             files_through_guest: true,
             mounts: attaching::may_attach() || attaching::is_user_of_commands(),
             idmapped_mounts: attaching::may_attach(),
+            group_namespace: machine.group_namespaces,
+            inode_limit: !machine.is_podman,
             ..Features::default()
-        })
+        };
+        let in_gvisor = machine.runtimes.is_gvisor(self.settings.runtime.as_deref());
+        Ok(if in_gvisor { gvisor::features(features) } else { features })
     }
 
     fn files_through_guest(&self) -> bool {

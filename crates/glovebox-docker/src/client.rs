@@ -15,7 +15,7 @@ use std::{
 use bollard::{
     API_DEFAULT_VERSION, Docker,
     errors::Error as DockerError,
-    models::{ContainerSummary, Volume},
+    models::{ContainerInspectResponse, ContainerSummary, Volume},
     query_parameters::{
         ListContainersOptionsBuilder, ListVolumesOptionsBuilder, RemoveContainerOptionsBuilder,
         WaitContainerOptionsBuilder,
@@ -25,7 +25,7 @@ use futures_util::StreamExt;
 use glovebox_core::{Error, ErrorCode, Result};
 use tokio::time::{Instant, timeout};
 
-use crate::owner;
+use crate::{owner, podman};
 
 /// Where Docker listens when nobody says anything else.
 const USUAL_SOCKET: &str = "/var/run/docker.sock";
@@ -114,7 +114,7 @@ impl Client {
     ) -> Result<Option<T>> {
         match self.answer(what, patience, asked).await? {
             Ok(answer) => Ok(Some(answer)),
-            Err(error) if matches!(status(&error), Some(404 | 409 | 304)) => Ok(None),
+            Err(error) if matches!(status(&error), Some(404 | 409 | 304)) || podman::says_gone(&error) => Ok(None),
             Err(error) => Err(self.failed(what, error)),
         }
     }
@@ -153,9 +153,34 @@ impl Client {
     pub(crate) async fn containers(&self, further: Option<(&str, String)>) -> Result<Vec<ContainerSummary>> {
         let mut labels = vec![format!("{}=true", owner::MANAGED)];
         labels.extend(further.map(|(name, value)| format!("{name}={value}")));
-        let filters = HashMap::from([("label".to_owned(), labels)]);
+        let mut filters = HashMap::from([("label".to_owned(), labels)]);
+        let what = "list the containers";
         let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
-        self.ask("list the containers", SLOW, self.docker.list_containers(Some(options))).await
+        match self.answer(what, SLOW, self.docker.list_containers(Some(options))).await? {
+            Err(error) if podman::is_between_states(&error) => {}
+            listed => return listed.map_err(|error| self.failed(what, error)),
+        }
+        // One that is about to be in another state is none of those that can be named.
+        filters.insert("status".to_owned(), podman::STATES.map(str::to_owned).to_vec());
+        let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
+        self.ask(what, SLOW, self.docker.list_containers(Some(options))).await
+    }
+
+    /// What is known of a container, if it is there.
+    pub(crate) async fn look_at(
+        &self,
+        container: &str,
+        patience: Duration,
+    ) -> Result<Option<ContainerInspectResponse>> {
+        let what = "look at a container";
+        for _ in 0..podman::MOST_LOOKS {
+            match self.answer(what, patience, self.docker.inspect_container(container, None)).await? {
+                Err(error) if podman::is_between_states(&error) => tokio::time::sleep(podman::BETWEEN).await,
+                Err(error) if matches!(status(&error), Some(404)) || podman::says_gone(&error) => return Ok(None),
+                seen => return seen.map(Some).map_err(|error| self.failed(what, error)),
+            }
+        }
+        self.ask_if_there(what, patience, self.docker.inspect_container(container, None)).await
     }
 
     /// The volumes that carry our labels.

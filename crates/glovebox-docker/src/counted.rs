@@ -3,6 +3,7 @@
 use std::{fs, io::Read, path::PathBuf};
 
 use glovebox_core::{Evidence, StoreUse, Usage, UsageNow};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// Guest and zygote, which are in the container's groups and none of the program's.
 pub(crate) const OWN_PROCESSES: u64 = 2;
@@ -12,6 +13,9 @@ const ROOT: &str = "/sys/fs/cgroup";
 
 /// No file of a counter is longer.
 const LONGEST: u64 = 64 * 1024;
+
+/// No limit is as high as this, but for none.
+const UNLIMITED: u64 = 1 << 60;
 
 /// The groups of a container: for each controller its folder, whatever version it is of.
 #[derive(Clone, Debug, Default)]
@@ -48,8 +52,18 @@ impl Groups {
 
     /// Whether memory is counted and limited in a group of the container's own.
     pub(crate) fn hold_memory(&self) -> bool {
-        self.text("memory", "memory.limit_in_bytes", "memory.max")
-            .is_some_and(|limit| limit.trim().parse::<u64>().is_ok_and(|bytes| bytes < 1 << 60))
+        self.memory_limit().is_some_and(|bytes| bytes < UNLIMITED)
+    }
+
+    /// Whether the groups can be looked at, and do not hold memory to what was asked for: the engine made none of its own.
+    pub(crate) fn let_go(&self, asked: u64) -> bool {
+        let are_known = !self.folders.is_empty() || self.unified.is_some();
+        are_known && self.memory_limit().is_none_or(|bytes| bytes > asked)
+    }
+
+    fn memory_limit(&self) -> Option<u64> {
+        let limit = self.text("memory", "memory.limit_in_bytes", "memory.max")?;
+        Some(if limit.trim() == "max" { u64::MAX } else { limit.trim().parse().ok()? })
     }
 
     fn text(&self, controller: &str, one: &str, two: &str) -> Option<String> {
@@ -105,6 +119,18 @@ impl Groups {
         text.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
+    /// Ends all processes of the container but the guest and its helper.
+    pub(crate) fn end_commands(&self) {
+        let open = |pid| Some((pid, pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?));
+        let opened: Vec<_> = self.processes().into_iter().filter_map(open).collect();
+        // A number may have become another process's before it was opened, but not since: those that are still here are meant.
+        let here = self.processes();
+        for (_, process) in opened.into_iter().filter(|(pid, _)| here.contains(pid) && is_command(*pid)) {
+            // One that has just ended needs no signal.
+            let _ = pidfd_send_signal(&process, Signal::KILL);
+        }
+    }
+
     /// What was counted so far.
     pub(crate) fn evidence(&self, store: StoreUse) -> Evidence {
         let (read_bytes, written_bytes) = self.storage();
@@ -151,6 +177,14 @@ fn read(path: PathBuf) -> Option<String> {
     let mut text = String::new();
     fs::File::open(path).ok()?.take(LONGEST).read_to_string(&mut text).ok()?;
     Some(text)
+}
+
+/// Whether a process of a container is neither its first nor its second, by the numbers that it has in each process namespace.
+fn is_command(pid: i32) -> bool {
+    let status = read(format!("/proc/{pid}/status").into()).unwrap_or_default();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    let numbers: Vec<u64> = numbers.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect();
+    numbers.len() > 1 && numbers.last().is_some_and(|inside| *inside > OWN_PROCESSES)
 }
 
 /// The number behind a key in a table of `key number` lines.

@@ -20,6 +20,7 @@ use crate::{
     attaching,
     counted::OWN_PROCESSES,
     disk::{written_in_place, written_volumes},
+    gvisor::Runtimes,
     owner,
 };
 
@@ -56,12 +57,17 @@ const SYSCTLS: [(&str, &str); 1] = [("net.ipv6.conf.all.disable_ipv6", "0")];
 const HOST_NAME: &str = "glovebox";
 
 /// What Docker has.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Machine {
     pub(crate) memory: u64,
     pub(crate) cpus: f64,
     /// Whether this process can look at what is in its volumes, and at whatever else programs write.
     pub(crate) can_be_watched: bool,
+    /// Whether it is Podman.
+    pub(crate) is_podman: bool,
+    /// Whether it gives containers a namespace of control groups.
+    pub(crate) group_namespaces: bool,
+    pub(crate) runtimes: Runtimes,
 }
 
 /// Files of ours that every container has.
@@ -127,6 +133,12 @@ fn needs_watch(spec: &SandboxSpec) -> bool {
     spec.living.is_some() || written_in_place(spec).next().is_some()
 }
 
+/// Whether what programs write outlives the sandbox and belongs to somebody: the owner of a folder, or the id 1000 of the host. What is in a
+/// volume that we attach is nobody's.
+fn writes_to_host(spec: &SandboxSpec) -> bool {
+    needs_watch(spec) || (attaching::mounts(spec).is_none() && written_volumes(spec).next().is_some())
+}
+
 /// No file of a sandbox that writes to something which no file system limits is larger: it could outgrow that before anybody looks.
 fn largest_file(spec: &SandboxSpec, disk: u64) -> Option<u64> {
     let volumes = written_volumes(spec).map(|(_, bytes)| bytes).max();
@@ -164,6 +176,7 @@ pub(crate) fn plan(spec: &SandboxSpec, limits: &LimitsInForce) -> Plan {
         largest_file: largest_file(spec, limits.disk_bytes),
         living: spec.living.is_some(),
         network: spec.network == Network::Full,
+        writes_to_host: writes_to_host(spec),
         awaits_mounts: attaching::mounts(spec).is_some_and(|mounts| !mounts.is_empty()),
         written: written.map(|mount| mount.target.as_str().to_owned()).collect(),
         idle_ms: spec.living.as_ref().and_then(|living| living.lifetime.idle).map(|idle| idle.as_millis() as u64),
@@ -171,6 +184,7 @@ pub(crate) fn plan(spec: &SandboxSpec, limits: &LimitsInForce) -> Plan {
             .living
             .as_ref()
             .and_then(|living| living.lifetime.expires_at(living.created_at).map(|at| at.as_millisecond())),
+        own_kernel: false,
         door: Door::Folder,
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! Theory of operation. It is done from outside, by the process that follows a run: one thread for each sandbox adds up what is in these
 //! places, again and again, with what was deleted in them and is still open, and tells all who wait when it has become too much. Who
-//! makes room, or does nothing, is let. What was seen last is noted beside the record of a living sandbox, so that it is known
+//! makes room, or does nothing, is let. Where it goes on after those who were told have ended, it is a daemon that nobody follows, and
+//! all commands of the sandbox are ended. What was seen last is noted beside the record of a living sandbox, so that it is known
 //! whether there is more now, whichever process looked before.
 
 use std::{
@@ -24,6 +25,9 @@ use crate::counted::Groups;
 
 /// How long the watch rests between two looks.
 const REST: Duration = Duration::from_millis(250);
+
+/// After so many words in a row it is not one of those who heard them.
+const ENOUGH_TOLD: u32 = 3;
 
 /// Where a living sandbox notes what was seen of its disk.
 const NOTE: &str = "docker-disk.json";
@@ -81,8 +85,10 @@ struct Noted {
     before: (u64, u64),
     /// Bytes and entries at the last look, of everything.
     last: (u64, u64),
-    /// Somebody was told that it is too much, and may have written more until he ended.
-    told: bool,
+    /// Somebody was told at the last look that it is too much, and may have written more until he ended.
+    settling: bool,
+    /// How often somebody was told in a row.
+    told: u32,
 }
 
 /// Notes for a living sandbox that starts what its folders hold, and leaves the rest of an earlier note as it is.
@@ -237,13 +243,16 @@ impl Watch {
 
     fn judge_own(&self, now: Size) -> Option<Outgrown> {
         let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = judged(&noted, now, self.most);
-        if let Some(store) = self.store.as_deref().filter(|_| next.0 != *noted) {
+        let (next, outgrown) = judged(&noted, now, self.most);
+        if let Some(store) = self.store.as_deref().filter(|_| next != *noted) {
             // Where it cannot be noted, the next process looks as if it were the first.
-            let _ = write_note(store, &next.0);
+            let _ = write_note(store, &next);
         }
-        *noted = next.0;
-        next.1
+        *noted = next;
+        if outgrown.is_some() && next.told >= ENOUGH_TOLD {
+            self.groups.end_commands();
+        }
+        outgrown
     }
 
     fn teller(&self) -> MutexGuard<'_, Option<broadcast::Sender<Outgrown>>> {
@@ -259,13 +268,18 @@ fn judged(noted: &Noted, now: Size, most: Size) -> (Noted, Option<Outgrown>) {
     let files = is_more(now.entries, noted.last.1, noted.before.1.saturating_add(most.entries));
     let outgrown = match (bytes && now.bytes < u64::MAX, bytes || files) {
         // Whoever was told has been about to end, and others are not to blame for what he wrote meanwhile.
-        _ if noted.told => None,
+        _ if noted.settling => None,
         (true, _) => Some(Outgrown::Bytes),
         (false, true) => Some(Outgrown::Files),
         (false, false) => None,
     };
-    let next = Noted { before: noted.before, last: (now.bytes, now.entries), told: outgrown.is_some() };
-    (next, outgrown)
+    let told = match outgrown {
+        Some(_) => noted.told.saturating_add(1),
+        None if noted.settling => noted.told,
+        None => 0,
+    };
+    let last = (now.bytes, now.entries);
+    (Noted { before: noted.before, last, settling: outgrown.is_some(), told }, outgrown)
 }
 
 #[cfg(test)]
@@ -289,6 +303,15 @@ mod tests {
         assert_eq!(look(&mut noted, 140, 10), None, "somebody who does nothing");
         assert_eq!(look(&mut noted, 120, 10), None, "somebody who makes room");
         assert_eq!(look(&mut noted, 125, 10), Some(Outgrown::Bytes));
+        assert_eq!(noted.told, 1);
+    }
+
+    #[test]
+    fn it_is_known_how_often_in_a_row_nobody_who_was_told_had_written_it() {
+        let mut noted = Noted::default();
+        let told: Vec<u32> = (11..17).map(|n| (look(&mut noted, n * 10, 1), noted.told).1).collect();
+        assert_eq!(told, [1, 1, 2, 2, 3, 3]);
+        assert_eq!((look(&mut noted, 100, 1), noted.told), (None, 0));
     }
 
     #[test]
@@ -310,8 +333,8 @@ mod tests {
     fn the_next_process_knows_what_the_last_one_saw() {
         let store = tempfile::tempdir().unwrap();
         assert_eq!(read_note(store.path()), Noted::default());
-        write_note(store.path(), &Noted { last: (7, 8), told: true, ..Noted::default() }).unwrap();
+        write_note(store.path(), &Noted { last: (7, 8), told: 2, ..Noted::default() }).unwrap();
         note_before(store.path(), Size { bytes: 1, entries: 2 }).unwrap();
-        assert_eq!(read_note(store.path()), Noted { before: (1, 2), last: (7, 8), told: true });
+        assert_eq!(read_note(store.path()), Noted { before: (1, 2), last: (7, 8), settling: false, told: 2 });
     }
 }

@@ -16,11 +16,13 @@ mod counted;
 mod credentials;
 mod describe;
 mod disk;
+mod gvisor;
 mod images;
 mod layers;
 mod looking;
 mod meeting;
 mod owner;
+mod podman;
 
 pub use backend::{DockerBackend, Settings};
 pub use images::{FoundImage, Listener, Progress};

@@ -4,17 +4,24 @@ use std::{io, path::Path, time::Duration};
 
 use tokio::net::UnixStream;
 
-use crate::client::{Client, place_of};
+use crate::{
+    client::{Client, place_of},
+    gvisor, podman,
+};
 
 /// What was found of a Docker engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Look {
     /// It answers.
     Answers {
+        /// What it is: `Docker`, or `Podman`.
+        engine: &'static str,
         /// Its version.
         version: String,
         /// The version of its API.
         api: String,
+        /// Its runtimes in which no sandbox can be made for want of flags, each with the flags that it lacks.
+        unfit: Vec<(String, Vec<&'static str>)>,
     },
     /// It answers, with an API that is too old.
     TooOld {
@@ -64,17 +71,21 @@ async fn ask(place: &str) -> Look {
     match client.docker.version().await {
         Ok(found) => {
             let text = |part: Option<String>| part.unwrap_or_else(|| "unknown".to_owned());
-            judge(text(found.version), text(found.api_version))
+            let engine = if podman::is_it(&found) { "Podman" } else { "Docker" };
+            // Podman lists runtimes that may not be there, and does not say with which flags it calls them.
+            let info = if engine == "Docker" { client.docker.info().await.ok() } else { None };
+            let unfit = info.map(|info| gvisor::unfit(&info)).unwrap_or_default();
+            judge(engine, text(found.version), text(found.api_version), unfit)
         }
         Err(error) => Look::Unusable(client.failed("ask for the version", error).message),
     }
 }
 
-fn judge(version: String, api: String) -> Look {
+fn judge(engine: &'static str, version: String, api: String, unfit: Vec<(String, Vec<&'static str>)>) -> Look {
     let numbers = api.split_once('.').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
     match numbers {
         Some(numbers) if numbers < OLDEST_API => Look::TooOld { version, api },
-        _ => Look::Answers { version, api },
+        _ => Look::Answers { engine, version, api, unfit },
     }
 }
 
@@ -84,7 +95,7 @@ mod tests {
 
     #[test]
     fn versions_are_compared_as_numbers() {
-        let judged = |api: &str| judge("x".to_owned(), api.to_owned());
+        let judged = |api: &str| judge("Docker", "x".to_owned(), api.to_owned(), Vec::new());
         assert!(matches!(judged("1.41"), Look::Answers { .. }));
         assert!(matches!(judged("1.100"), Look::Answers { .. }));
         assert!(matches!(judged("2.0"), Look::Answers { .. }));

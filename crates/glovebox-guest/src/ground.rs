@@ -11,6 +11,8 @@ pub struct Ground {
     pub places: Places,
     /// Which processes are the sandbox's.
     pub members: Members,
+    /// Whether the kernel does not tell who is at the other end of a socket, and only root could have connected.
+    pub unknown_peers: bool,
     /// The variables of an image, which commands have unless they are given others of the same names.
     pub environment: Vec<(String, String)>,
 }

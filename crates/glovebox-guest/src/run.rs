@@ -226,7 +226,10 @@ fn make_terminal(size: Resize) -> io::Result<(Ends, [OwnedFd; 3])> {
     rustix::pty::unlockpt(&ours)?;
     let open = rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY | rustix::pty::OpenptFlags::CLOEXEC;
     // Asking the kernel for the other side needs no path, so nothing inside can put itself between.
-    let theirs = rustix::pty::ioctl_tiocgptpeer(&ours, open)?;
+    let theirs = match rustix::pty::ioctl_tiocgptpeer(&ours, open) {
+        Err(rustix::io::Errno::NOTTY) => open_other_side(&ours)?,
+        other => other?,
+    };
     let ends = Ends {
         stdin: Some(Sender::from_owned_fd_unchecked(ours.try_clone()?)?),
         stdout: Some(Receiver::from_owned_fd_unchecked(ours.try_clone()?)?),
@@ -235,6 +238,19 @@ fn make_terminal(size: Resize) -> io::Result<(Ends, [OwnedFd; 3])> {
         other_side: Some(theirs.try_clone()?),
     };
     Ok((ends, [theirs.try_clone()?, theirs.try_clone()?, theirs]))
+}
+
+/// Opens the other side of a terminal by its name, where the kernel, such as gVisor's, does not give it without. Whatever is opened is a terminal of the
+/// kernel's own, and nobody inside mounts another one's in its place.
+fn open_other_side(ours: &OwnedFd) -> io::Result<OwnedFd> {
+    const TERMINALS: u64 = 0x1cd1;
+    let name = rustix::pty::ptsname(ours, Vec::new())?;
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let theirs = rustix::fs::open(name, flags, Mode::empty())?;
+    match rustix::fs::fstatfs(&theirs)?.f_type as u64 {
+        TERMINALS => Ok(theirs),
+        _ => Err(rustix::io::Errno::NOTTY.into()),
+    }
 }
 
 /// Has the zygote start the command. The outer error is the guest's, the inner one the command's.

@@ -25,7 +25,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::{
     IDLE,
-    sys::{self, Signals},
+    sys::{self, Descent, Signals},
 };
 
 /// An asked-for command is never larger than this; the kernel's own limit on arguments is of the same order.
@@ -78,24 +78,37 @@ pub struct Identity {
     pub alone: bool,
 }
 
+impl Identity {
+    /// Whether a child of the zygote can end all commands in one step: their id is theirs alone.
+    fn can_end_all(&self) -> bool {
+        self.has_groups && self.uid != 0 && self.alone
+    }
+}
+
 /// What every command of a zygote starts with.
 #[derive(Clone, Copy)]
 struct Terms {
     identity: Identity,
     signals: Signals,
+    descent: Descent,
 }
 
 /// Serves the guest until it goes away.
 pub fn serve(socket: OwnedFd, identity: Identity) {
+    serve_by(socket, identity, Descent::Sibling);
+}
+
+/// The same on a kernel that may not make siblings.
+pub(crate) fn serve_by(socket: OwnedFd, identity: Identity, descent: Descent) {
     let mut stack = sys::stack();
-    let terms = Terms { identity, signals: Signals::of_this_process() };
+    let terms = Terms { identity, signals: Signals::of_this_process(), descent };
     loop {
         wait_for_request(&socket);
         let Ok(Some((mut request, fds))) = receive(&socket) else { return };
         let started = match request.split_first() {
             Some((&COMMAND, request)) => start(request, &fds, terms, &mut stack),
             Some((&PARK, _)) => park(&socket, fds, terms),
-            Some((&END, _)) => end_all(&socket, terms.identity),
+            Some((&END, _)) => end_all(&socket, terms),
             _ => Err((Step::Request, libc::EINVAL)),
         };
         // Secrets are among the variables. They must not wait here for the next command, nor for whoever takes over.
@@ -125,10 +138,10 @@ fn park(socket: &OwnedFd, doors: Vec<OwnedFd>, terms: Terms) -> Result<i32, (Ste
 }
 
 /// Forks a child that ends all processes with the commands' id, in one step of the kernel's, in which nobody can fork. Where that id is
-/// ours too, or others have it because the namespace is the host's, it must not be.
-fn end_all(socket: &OwnedFd, identity: Identity) -> Result<i32, (Step, i32)> {
-    let shared = !identity.has_groups || identity.uid == 0;
-    if shared || !identity.alone {
+/// ours too, or others have it because the namespace is the host's, it must not be; and the guest would wait in vain for one that is no child
+/// of its own.
+fn end_all(socket: &OwnedFd, Terms { identity, descent, .. }: Terms) -> Result<i32, (Step, i32)> {
+    if !identity.can_end_all() || descent == Descent::Orphan {
         return Err((Step::User, libc::EPERM));
     }
     match sys::fork_beside(socket.as_raw_fd()).map_err(|errno| (Step::Fork, errno))? {
@@ -227,7 +240,7 @@ fn uninterrupted<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::
 
 fn start(request: &[u8], stdio: &[OwnedFd], terms: Terms, stack: &mut [u8]) -> Result<i32, (Step, i32)> {
     let mut prepared = prepare(request, stdio, terms)?;
-    let spawned = sys::spawn(&prepared, stack);
+    let spawned = sys::spawn(&prepared, terms.descent, stack);
     prepared.env.zeroize();
     spawned
 }
@@ -236,7 +249,7 @@ fn start(request: &[u8], stdio: &[OwnedFd], terms: Terms, stack: &mut [u8]) -> R
 fn prepare(request: &[u8], stdio: &[OwnedFd], terms: Terms) -> Result<sys::Prepared, (Step, i32)> {
     let wrong = |_| (Step::Request, libc::EINVAL);
     let mut request = StartRun::decode(request).map_err(|_| (Step::Request, libc::EINVAL))?;
-    let Terms { identity, signals } = terms;
+    let Terms { identity, signals, .. } = terms;
     let [stdin, stdout, stderr, control @ ..] = stdio else { return Err((Step::Request, libc::EBADF)) };
     let strings =
         |texts: &[String]| texts.iter().map(|text| CString::new(text.as_str())).collect::<Result<Vec<_>, _>>();

@@ -55,12 +55,17 @@ pub struct Plan {
     pub network: bool,
     /// Folders that commands may write to beside `/workspace`, `/home/user`, `/tmp` and `/dev/shm`.
     pub written: Vec<String>,
+    /// Whether what commands write can be met by others of the host as what it is, so that no program of theirs may take its owner's rights.
+    pub writes_to_host: bool,
     /// Whether mounts are attached from outside as soon as there are folders for them.
     pub awaits_mounts: bool,
     /// A living sandbox without use ends after so many milliseconds.
     pub idle_ms: Option<u64>,
     /// A living sandbox ends at this time, milliseconds since 1970.
     pub expires_ms: Option<i64>,
+    /// Whether the container is in a kernel of its own, such as gVisor's, which does not tell a connection of the host from one of the sandbox's own.
+    #[serde(default)]
+    pub own_kernel: bool,
     /// How the host reaches the guest.
     pub door: Door,
 }
@@ -119,6 +124,8 @@ pub struct Ready {
     pub seccomp: bool,
     /// Paths of `/proc` that tell of the host are covered.
     pub masked_proc: bool,
+    /// How many files and folders `/workspace` can hold; none is said where nothing limits them.
+    pub inodes: u64,
     /// The variables of the container's description, which those of its image are among; without the plan.
     pub environment: Vec<(String, String)>,
 }

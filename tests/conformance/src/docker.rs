@@ -26,13 +26,14 @@ pub struct DockerSubject {
 }
 
 impl DockerSubject {
-    /// The engine that `DOCKER_HOST` names, and the image that cases run in.
-    pub fn new(image: &str) -> anyhow::Result<Self> {
+    /// The engine that `DOCKER_HOST` names, the image that cases run in, and the runtime where it is not the engine's own choice.
+    pub fn new(image: &str, runtime: Option<String>) -> anyhow::Result<Self> {
         let data = tempfile::Builder::new().prefix("conformance-docker-").tempdir().context("no data folder")?;
         let image = ImageReference::parse(image).map_err(anyhow::Error::msg)?;
         let backend = DockerBackend::new(Settings {
             host: None,
             image: Some(image),
+            runtime,
             runtime_folder: NativeBackend::runtime_folder(),
             data_folder: data.path().to_owned(),
             progress: None,
@@ -61,13 +62,18 @@ fn ask(socket: &Path, path: &str) -> std::io::Result<String> {
     Ok(answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
 }
 
+/// Where engines make the groups of containers: Docker, and Podman of root.
+const GROUPS: [&str; 2] = ["docker", "libpod_parent"];
+
 /// The processes of guests in containers.
 fn guests() -> Vec<i32> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let text = |pid: i32, name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
-    pids.filter(|pid| text(*pid, "comm").starts_with("glovebox-guest") && text(*pid, "cgroup").contains("/docker/"))
-        .collect()
+    let is_in_container = |groups: &str| GROUPS.iter().any(|folder| groups.contains(&format!("/{folder}/")));
+    // In gVisor there is no process of the guest on the host, but those of its kernel.
+    let is_guest = |name: &str| name.starts_with("glovebox-guest") || name == "exe" || name.starts_with("runsc");
+    pids.filter(|pid| is_guest(text(*pid, "comm").trim()) && is_in_container(&text(*pid, "cgroup"))).collect()
 }
 
 /// The ids of sandboxes that stand in a text.
@@ -88,8 +94,11 @@ impl Subject for DockerSubject {
         let folders = fs::read_dir(NativeBackend::runtime_folder().join("docker")).into_iter().flatten().flatten();
         things.extend(folders.map(|folder| format!("folder {}", folder.path().display())));
         things.extend(guests().into_iter().map(|pid| format!("process {pid}")));
-        let groups = fs::read_dir("/sys/fs/cgroup/memory/docker").or_else(|_| fs::read_dir("/sys/fs/cgroup/docker"));
-        let groups = groups.into_iter().flatten().flatten().filter(|entry| entry.path().is_dir());
+        let groups = GROUPS.iter().flat_map(|folder| {
+            let found = fs::read_dir(Path::new("/sys/fs/cgroup/memory").join(folder))
+                .or_else(|_| fs::read_dir(Path::new("/sys/fs/cgroup").join(folder)));
+            found.into_iter().flatten().flatten().filter(|entry| entry.path().is_dir())
+        });
         things.extend(groups.map(|group| format!("control group {}", group.path().display())));
         let descriptors = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
         // Connections to Docker are kept for the next question, and their number is what was asked at one time.

@@ -27,6 +27,9 @@ struct Args {
     /// The image of sandboxes, for backends that have no image `host`.
     #[arg(long, default_value = "glovebox-test/debian", global = true)]
     image: String,
+    /// The runtime of sandboxes, for the backend docker.
+    #[arg(long, global = true)]
+    runtime: Option<String>,
     /// Only cases whose group is one of these, or whose sentence holds one of them.
     filter: Vec<String>,
     /// Prints the cases and runs none.
@@ -191,7 +194,7 @@ fn run(args: Args) -> anyhow::Result<bool> {
     if args.soak.is_none() {
         have_few_descriptors()?;
     }
-    let subject = start_backend(&args.backend, &args.image, args.through_guest)?;
+    let subject = start_backend(&args)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match args.soak {
@@ -222,11 +225,11 @@ fn list() {
 }
 
 /// Starts a backend by its name. Must come before any runtime: the launcher is forked from a single thread.
-fn start_backend(name: &str, image: &str, through_guest: bool) -> anyhow::Result<Rc<dyn Subject>> {
-    match name {
-        "native" if through_guest => Ok(Rc::new(NativeSubject::new(NativeBackend::start()?).through_guest())),
+fn start_backend(args: &Args) -> anyhow::Result<Rc<dyn Subject>> {
+    match args.backend.as_str() {
+        "native" if args.through_guest => Ok(Rc::new(NativeSubject::new(NativeBackend::start()?).through_guest())),
         "native" => Ok(Rc::new(NativeSubject::new(NativeBackend::start()?))),
-        "docker" => Ok(Rc::new(DockerSubject::new(image)?)),
+        "docker" => Ok(Rc::new(DockerSubject::new(&args.image, args.runtime.clone())?)),
         other => bail!("there is no backend {other:?} to test; known: native, docker"),
     }
 }

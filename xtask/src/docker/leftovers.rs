@@ -1,7 +1,7 @@
 //! What a daemon that was killed leaves: processes, mounts, groups, a bridge, folders.
 //!
-//! Nothing of another daemon is touched. A process is of ours when it is one of Docker's programs and its command line names one of our
-//! folders, or when it is in the control group of a container whose files lie there.
+//! Nothing of another daemon is touched. A process is of ours when it is one of Docker's programs and its command line or a variable of it
+//! names one of our folders, or when it is in the control group of a container whose files lie there.
 
 use std::{
     ffi::OsString,
@@ -86,7 +86,10 @@ pub(crate) fn is_ours(places: &Places, pid: Pid) -> bool {
         let path = word.splitn(2, |byte| *byte == b'=').last().unwrap_or_default();
         is_below(places, Path::new(&OsString::from_vec(path.to_vec())))
     };
-    if PROGRAMS.contains(&name) && command_line.split(|byte| *byte == 0).any(of_ours) {
+    // What Podman without root leaves running names nothing on its command line.
+    let variables = fs::read(proc.join("environ")).unwrap_or_default();
+    let mut words = [&command_line, &variables].into_iter().flat_map(|text| text.split(|byte| *byte == 0));
+    if PROGRAMS.contains(&name) && words.any(of_ours) {
         return true;
     }
     // A process of a container is in the container's group, whatever file system it has as its root.

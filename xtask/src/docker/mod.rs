@@ -3,6 +3,7 @@
 pub(crate) mod command;
 mod containment;
 pub(crate) mod daemon;
+pub(crate) mod elsewhere;
 pub(crate) mod faults;
 pub(crate) mod images;
 mod kinds;
@@ -61,7 +62,17 @@ pub(crate) fn docker(args: &[String]) -> Result<()> {
             suites.run("Docker faults", faults::check);
             suites.finish()
         }
-        _ => bail!("what was meant: start, stop, status, check, commands or faults?"),
+        ["gvisor"] => {
+            let mut suites = Suites::new();
+            suites.run("conformance in gVisor", elsewhere::gvisor);
+            suites.finish()
+        }
+        ["podman"] => {
+            let mut suites = Suites::new();
+            suites.run("conformance on Podman", elsewhere::podman);
+            suites.finish()
+        }
+        _ => bail!("what was meant: start, stop, status, check, commands, faults, gvisor or podman?"),
     }
 }
 

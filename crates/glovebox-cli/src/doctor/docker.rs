@@ -14,18 +14,29 @@ use crate::{
 /// So long it is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The check of a Docker engine. Nobody needs one who did not ask for it.
-pub(crate) fn docker(caller: &str, needed: bool) -> Result<Check> {
+/// The checks of a Docker engine, which nobody needs who did not ask for it, and of those of its runtimes that do not work as they are.
+pub(crate) fn docker(caller: &str, needed: bool) -> Result<Vec<Check>> {
     let (place, look) = runtime()?.block_on(glovebox_docker::look(PATIENCE));
     let check = judge(&look, &place, caller, is_installed());
-    Ok(if needed { check } else { check.optional() })
+    let mut checks = vec![if needed { check } else { check.optional() }];
+    if let Look::Answers { unfit, .. } = &look {
+        checks.extend(unfit.iter().map(|(name, flags)| judge_runtime(name, flags)));
+    }
+    Ok(checks)
+}
+
+fn judge_runtime(name: &str, flags: &[&str]) -> Check {
+    let detail = format!("--runtime {name} is gVisor without {}: no sandbox can be made in it", flags.join(" and "));
+    let fix =
+        format!("add {} to its runtimeArgs in the engine's configuration, and restart the engine", flags.join(" and "));
+    Check::new(BACKENDS, "docker runtime", Status::Degraded, detail).fix(fix).optional()
 }
 
 fn judge(look: &Look, place: &str, caller: &str, installed: bool) -> Check {
     let (major, minor) = OLDEST_API;
     let (detail, fix) = match look {
-        Look::Answers { version, api } => {
-            return Check::new(BACKENDS, "docker", Status::Ok, format!("Docker {version}, API {api}, at {place}"));
+        Look::Answers { engine, version, api, .. } => {
+            return Check::new(BACKENDS, "docker", Status::Ok, format!("{engine} {version}, API {api}, at {place}"));
         }
         Look::TooOld { version, api } => (
             format!("Docker {version} at {place} has the API {api}, and {major}.{minor} is needed"),
@@ -88,8 +99,16 @@ mod tests {
             assert!(check.detail.contains(detail), "{}", check.detail);
             assert!(check.fix.as_deref().unwrap().contains(fix), "{:?}", check.fix);
         }
-        let well = Look::Answers { version: "20.10.24".into(), api: "1.41".into() };
+        let well =
+            Look::Answers { engine: "Docker", version: "20.10.24".into(), api: "1.41".into(), unfit: Vec::new() };
         let check = judge(&well, "unix:///x", "ann", true);
         assert_eq!((check.status, check.detail.as_str()), (Status::Ok, "Docker 20.10.24, API 1.41, at unix:///x"));
+    }
+
+    #[test]
+    fn a_runtime_that_lacks_a_flag_is_named_with_it() {
+        let check = judge_runtime("runsc", &["--host-uds=all"]);
+        assert!(!check.needed && check.detail.contains("--runtime runsc"), "{}", check.detail);
+        assert!(check.fix.unwrap().starts_with("add --host-uds=all to its runtimeArgs"));
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn execute(globals: &Globals, args: &DoctorArgs, flags: &Flags) -> Re
     let mut checks = doctor::checks(&facts, kind);
     checks.extend(doctor::stores(&data_dir));
     checks.push(ledger(&data_dir)?);
-    checks.push(doctor::docker(&facts.caller(), kind == Kind::Docker)?);
+    checks.extend(doctor::docker(&facts.caller(), kind == Kind::Docker)?);
     // Languages are many, so they come last.
     checks.sort_by_key(|check| check.group == "languages");
     if let Some(done) = fixed.as_ref().filter(|_| !globals.json) {

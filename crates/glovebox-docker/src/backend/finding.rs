@@ -43,8 +43,7 @@ impl DockerBackend {
     /// Why the guest of a container does not answer any more, as far as Docker can tell.
     pub(super) async fn look_why_gone(&self, container: &str) -> Option<Error> {
         let lost = |message: String| Some(Error::new(ErrorCode::SandboxLost, message));
-        let asked = self.client.docker.inspect_container(container, None);
-        let state = match self.client.ask_if_there("look at a container", QUICK, asked).await {
+        let state = match self.client.look_at(container, QUICK).await {
             Ok(Some(seen)) => seen.state?,
             Ok(None) => {
                 return lost("the container is gone: Docker was restarted, or somebody ended it".to_owned());
@@ -83,8 +82,7 @@ impl DockerBackend {
     pub(super) async fn find_held(&self, id: SandboxId, spec: &SandboxSpec) -> Result<Option<Arc<Held>>> {
         let Some(found) = self.container_of(id).await? else { return Ok(None) };
         let Some(container) = found.id.clone() else { return Ok(None) };
-        let asked = self.client.docker.inspect_container(&container, None);
-        let Some(seen) = self.client.ask_if_there("look at a container", SLOW, asked).await? else { return Ok(None) };
+        let Some(seen) = self.client.look_at(&container, SLOW).await? else { return Ok(None) };
         let pid = seen.state.and_then(|state| state.pid).unwrap_or_default() as i32;
         if pid == 0 {
             // It has just ended, and nobody else would remove what is left; or it is about to be started.
@@ -117,6 +115,7 @@ impl DockerBackend {
             watching: Watching::default(),
             users: AtomicUsize::new(0),
             unanswered: AtomicBool::default(),
+            trouble: Mutex::default(),
         })))
     }
 

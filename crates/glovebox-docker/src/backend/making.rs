@@ -10,11 +10,13 @@ use std::{
     },
 };
 
-use bollard::{errors::Error as DockerError, query_parameters::CreateContainerOptionsBuilder};
+use bollard::{
+    errors::Error as DockerError, models::SystemInfoCgroupVersionEnum, query_parameters::CreateContainerOptionsBuilder,
+};
 use futures_util::StreamExt;
 use glovebox_archive::taken::Size;
 use glovebox_core::{
-    Created, Error, ErrorCode, Image, ImageReference, LimitsInForce, Result, SandboxId, SandboxSpec, User,
+    Created, Enforcement, Error, ErrorCode, Image, ImageReference, LimitsInForce, Result, SandboxId, SandboxSpec, User,
 };
 use glovebox_proto::{
     VERSION,
@@ -29,25 +31,35 @@ use crate::{
     counted::Groups,
     describe::{self, Machine, OwnFiles},
     disk,
+    gvisor::{self, Runtimes},
     images::FoundImage,
     layers,
     meeting::{self, Meeting},
-    owner,
+    owner, podman,
 };
 
 impl DockerBackend {
     /// Makes the container of a sandbox and starts it.
     pub(super) async fn make(&self, id: SandboxId, spec: &SandboxSpec) -> Result<()> {
-        let spec = &describe::with_real_paths(spec)?;
+        let mut spec = describe::with_real_paths(spec)?;
+        spec.runtime = spec.runtime.or_else(|| self.settings.runtime.clone());
+        let spec = &spec;
         let (image, machine, before) = tokio::try_join!(self.image_of(spec), self.machine(), self.look_before(spec))?;
-        let limits = describe::limits_in_force(spec, machine);
+        let is_gvisor = machine.runtimes.is_gvisor(spec.runtime.as_deref());
+        let mut limits = describe::limits_in_force(spec, machine);
+        if is_gvisor {
+            gvisor::fits(spec)?;
+            gvisor::correct(&mut limits);
+        }
         let meeting = Meeting::of(&self.settings.runtime_folder, id);
+        let unfinished = self.unfinished(id, owner::name(id, spec), &meeting);
         let listener = meeting.open().map_err(host_io)?;
         let made = self.make_container(id, spec, (&image, &limits, before.folders), &meeting).await;
         let container = match made {
             Ok(container) => container,
             Err(error) => {
                 meeting.remove();
+                unfinished.over();
                 return Err(error);
             }
         };
@@ -65,11 +77,16 @@ impl DockerBackend {
             watching: Watching::default(),
             users: AtomicUsize::new(1),
             unanswered: AtomicBool::default(),
+            trouble: Mutex::default(),
         });
         self.all().insert(id, held.clone());
-        if let Err(error) = self.start(&held).await {
+        let started = self.start(&held).await;
+        // From here on it is destroyed or abandoned.
+        unfinished.over();
+        if let Err(error) = started {
             let _ = glovebox_core::Backend::destroy(self, id).await;
-            return Err(explained(error, spec));
+            let error = explained(error, spec);
+            return Err(if is_gvisor { gvisor::explained(error) } else { error });
         }
         Ok(())
     }
@@ -89,7 +106,14 @@ impl DockerBackend {
             // What is left of it since it ended by itself.
             self.client.remove(&name).await?;
         }
-        let body = describe::container(id, spec, &image.id, limits, (&own, &meeting.folder()));
+        let mut body = describe::container(id, spec, &image.id, limits, (&own, &meeting.folder()));
+        let machine = self.machine().await?;
+        if machine.is_podman {
+            podman::adapt(&mut body);
+        }
+        if machine.runtimes.is_gvisor(spec.runtime.as_deref()) {
+            gvisor::adapt(&mut body, limits);
+        }
         let options = CreateContainerOptionsBuilder::new().name(&name).build();
         let asked = self.client.docker.create_container(Some(options), body);
         let made = self.client.ask("make a container", SLOW, asked).await.map_err(|error| explained(error, spec))?;
@@ -126,13 +150,18 @@ impl DockerBackend {
     /// What the machine has that Docker is on.
     pub(super) async fn machine(&self) -> Result<Machine> {
         let look = || async {
-            let info = self.client.ask("describe itself", QUICK, self.client.docker.info()).await?;
+            let docker = &self.client.docker;
+            let asked = async { tokio::try_join!(docker.info(), docker.version()) };
+            let (info, version) = self.client.ask("describe itself", QUICK, asked).await?;
             let memory = info.mem_total.filter(|bytes| *bytes > 0).map_or(u64::MAX, |bytes| bytes as u64);
             let cpus = info.ncpu.filter(|n| *n > 0).map_or(f64::MAX, |n| n as f64);
+            let is_podman = podman::is_it(&version);
+            let group_namespaces = !is_podman || info.cgroup_version == Some(SystemInfoCgroupVersionEnum::_2);
             let can_be_watched = can_be_watched(info.docker_root_dir.as_deref());
-            Ok::<_, Error>(Machine { memory, cpus, can_be_watched })
+            let runtimes = Runtimes::of(&info);
+            Ok::<_, Error>(Machine { memory, cpus, can_be_watched, is_podman, group_namespaces, runtimes })
         };
-        self.machine.get_or_try_init(look).await.copied()
+        self.machine.get_or_try_init(look).await.cloned()
     }
 
     /// The files that every container has, which are written once.
@@ -173,7 +202,8 @@ impl DockerBackend {
     /// Waits until the guest has come and said that it is ready.
     pub(super) async fn meet(&self, held: &Held) -> Result<Met> {
         let listener = held.listener.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        let listener = listener.ok_or_else(|| Error::new(ErrorCode::SandboxLost, "the sandbox is gone"))?;
+        // Whoever asks again is told the same.
+        let listener = listener.ok_or_else(|| held.trouble())?;
         let patience = tokio::time::sleep(ARRIVAL);
         let arrived = match held.take_arrived() {
             Some(stream) => tokio::select! {
@@ -238,13 +268,21 @@ fn met(held: &Held, stream: UnixStream, ready: &Ready) -> Result<Met> {
     }
     let pid = peer(&stream)?;
     let groups = Groups::of(pid);
-    let isolation = layers::look(&held.spec, ready, &groups);
+    let isolation = layers::look(&held.spec, ready, (pid, &groups));
     if let Some(layer) = held.spec.required_layers.iter().find(|layer| !isolation.has(**layer)) {
         return Err(Error::new(ErrorCode::LayerMissing, format!("the layer {layer} was asked for and is missing")));
     }
+    let mut limits = held.limits.clone();
+    if groups.let_go(limits.memory_group_bytes.unwrap_or(limits.memory_bytes)) {
+        return Err(Error::new(ErrorCode::NotSupported, "the engine holds no sandbox to its limits of memory, CPUs and processes")
+            .hint("an engine without root can on a host with control groups of version 2 that are delegated to its user; use an engine of root, or --backend native"));
+    }
+    if limits.store == "tmpfs" && !(1..=limits.inodes).contains(&ready.inodes) {
+        limits.enforcement.insert("inodes".to_owned(), Enforcement::None);
+    }
     let created = Created {
         isolation,
-        limits: held.limits.clone(),
+        limits,
         places: Vec::new(),
         image: held.image.clone(),
         image_digest: held.image_digest.clone(),
@@ -275,7 +313,9 @@ fn ended_early(end: Option<Result<bollard::models::ContainerWaitResponse, Docker
     };
     let error = Error::new(ErrorCode::SandboxSetup, format!("the first process of the container ended {how}"));
     match &spec.runtime {
-        Some(runtime) => error.hint(format!("does the runtime {runtime} let a socket of the host be reached?")),
+        Some(runtime) => error.hint(format!(
+            "does the runtime {runtime} let a socket of the host be reached? gVisor does with its flag --host-uds=all"
+        )),
         None => error,
     }
 }

@@ -2,11 +2,14 @@
 
 use std::{io, sync::PoisonError};
 
-use glovebox_core::Result;
+use glovebox_core::{Result, SandboxId};
 use tokio::net::UnixStream;
 
-use super::{DockerBackend, Held, host_io};
-use crate::client::SLOW;
+use super::{DockerBackend, Held, Sandboxes, host_io};
+use crate::{
+    client::{Client, SLOW},
+    meeting::Meeting,
+};
 
 impl DockerBackend {
     /// Starts a container. One that stays has started when Docker says so, since others ask Docker about it; a one-shot one as soon as
@@ -33,6 +36,47 @@ impl DockerBackend {
         *held.listener.lock().unwrap_or_else(PoisonError::into_inner) = waiting;
         *held.arrived.lock().unwrap_or_else(PoisonError::into_inner) = arrived;
         Ok(())
+    }
+}
+
+/// A sandbox that is being made. When its maker is given up half-way, nothing of it stays.
+pub(super) struct Unfinished {
+    client: Client,
+    sandboxes: Sandboxes,
+    id: SandboxId,
+    /// The name of its container.
+    name: String,
+    meeting: Meeting,
+    is_over: bool,
+}
+
+impl DockerBackend {
+    /// Begins to make a sandbox.
+    pub(super) fn unfinished(&self, id: SandboxId, name: String, meeting: &Meeting) -> Unfinished {
+        let (client, sandboxes) = (self.client.clone(), self.sandboxes.clone());
+        Unfinished { client, sandboxes, id, name, meeting: meeting.clone(), is_over: false }
+    }
+}
+
+impl Unfinished {
+    /// It is made, or what there was of it is removed.
+    pub(super) fn over(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        self.meeting.remove();
+        self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let (client, name) = (self.client.clone(), self.name.clone());
+            // What does not succeed here is found by its labels.
+            runtime.spawn(async move { client.remove(&name).await });
+        }
     }
 }
 

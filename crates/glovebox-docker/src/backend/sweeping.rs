@@ -106,8 +106,7 @@ impl Sweeper {
     /// Notes why a living sandbox ended, if it did so by itself, and removes what is left of its container.
     pub(super) async fn bury(&self, found: &ContainerSummary) -> Result<()> {
         let Some(container) = &found.id else { return Ok(()) };
-        let asked = self.client.docker.inspect_container(container, None);
-        let seen = self.client.ask_if_there("look at a container", SLOW, asked).await?;
+        let seen = self.client.look_at(container, SLOW).await?;
         let code = seen.and_then(|seen| seen.state).and_then(|state| state.exit_code);
         let reason = match code.and_then(|code| u8::try_from(code).ok()) {
             Some(ENDED_IDLE) => Some(EndReason::IdleTimeout),

@@ -5,9 +5,10 @@
 
 use std::os::fd::OwnedFd;
 
+use glovebox_archive::open_at;
 use glovebox_proto::container::Plan;
 use rustix::{
-    fs::{CWD, Gid, Mode, OFlags, ResolveFlags, Uid, fchmod, fchown, fstat, mkdirat, openat2},
+    fs::{CWD, Gid, Mode, OFlags, ResolveFlags, Uid, fchmod, fchown, fstat, mkdirat},
     io::Errno,
 };
 
@@ -32,7 +33,7 @@ pub(super) fn make(plan: &Plan) -> rustix::io::Result<()> {
             Err(error) => return Err(error),
         }
         let inside = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH | ResolveFlags::NO_XDEV;
-        match openat2(&workspace, name, FOLDER, Mode::empty(), inside) {
+        match open_at(&workspace, name.as_bytes(), FOLDER, inside) {
             Ok(folder) => give(&folder, owner)?,
             // Another mount: it belongs to whoever it belongs to.
             Err(Errno::XDEV) => {}
@@ -45,7 +46,7 @@ pub(super) fn make(plan: &Plan) -> rustix::io::Result<()> {
 
 /// Opens a folder that was mounted for the sandbox.
 fn open_mounted(path: &str) -> rustix::io::Result<OwnedFd> {
-    openat2(CWD, path, FOLDER, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+    open_at(CWD, path.as_bytes(), FOLDER, ResolveFlags::NO_SYMLINKS)
 }
 
 /// Gives a folder that is root's to the commands. One that has been theirs stays as they left it.

@@ -66,7 +66,7 @@ fn live() -> Result<u8, Refusal> {
             return Err(failed);
         }
     };
-    let ground = Ground { environment: environment.clone(), ..Ground::default() };
+    let ground = Ground { environment: environment.clone(), unknown_peers: plan.own_kernel, ..Ground::default() };
     let report = Report::Ready(Ready { environment, ..ready });
     Ok(step("serve the host", server.see_through(serve(&plan, door, (zygote, ground), &report)))?)
 }
@@ -77,6 +77,8 @@ fn read_orders() -> Result<(Plan, Vec<(String, String)>), Refusal> {
     // Two that no image says but its engine, of the container and not of the sandbox.
     let not_of_image = [PLAN, "HOSTNAME", "HOME"];
     let known = std::env::vars_os().filter(|(name, _)| !not_of_image.iter().any(|other| name == other));
+    // Podman says so in each of its own.
+    let known = known.filter(|(name, value)| name != "container" || value != "podman");
     // What is no text cannot be said; no program of an image's maker relies on it.
     let environment = known.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let environment = environment.collect();
@@ -94,6 +96,13 @@ fn open_door(plan: &Plan) -> io::Result<Door> {
 
 /// Makes the sandbox, and gives up what that took.
 fn set_up(plan: &Plan, door: &mut Door) -> Result<(Server, zygote::Zygote, Ready), Refusal> {
+    if plan.own_kernel && plan.living && plan.uid == 0 {
+        // Nothing would keep these commands from the guest's socket.
+        return Err(Refusal {
+            step: "tell commands from the host".to_owned(),
+            error: io::ErrorKind::Unsupported.into(),
+        });
+    }
     step("make the folders", folders::make(plan))?;
     if plan.awaits_mounts {
         step("wait for the mounts", door.await_mounts())?;

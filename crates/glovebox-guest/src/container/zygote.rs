@@ -17,8 +17,8 @@ use super::init::report_of;
 use crate::{
     own::{self, Failed, FileRules, USUAL_UMASK, bound_to, step},
     seccomp,
-    sys::{self, Forked},
-    zygote::{Identity, serve},
+    sys::{self, Descent},
+    zygote::{Identity, serve_by},
 };
 
 /// How much sooner than the guest commands are chosen when memory is short, in thousandths of what there is.
@@ -37,20 +37,22 @@ pub(super) struct Zygote {
 /// Forks the zygote. The guest has one thread, and its bounding set is empty.
 pub(super) fn start(plan: &Plan, filter: &[libc::sock_filter]) -> io::Result<Zygote> {
     let (guest, zygote) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    match sys::fork_with(0)? {
-        Forked::Child => {
+    match sys::fork()? {
+        None => {
             drop(guest);
+            let descent = sys::descent().unwrap_or(Descent::Sibling);
             let report = set_up(zygote.as_raw_fd(), plan, filter)
                 .map_or_else(|failed| report_of(failed.step, &failed.error), Report::Ready);
             let said = serde_json::to_vec(&report)
                 .map_err(io::Error::from)
                 .and_then(|text| Ok(send(&zygote, &text, SendFlags::NOSIGNAL)?));
             if said.is_ok() && matches!(report, Report::Ready(_)) {
-                serve(zygote, Identity { uid: plan.uid, gid: plan.gid, has_groups: true, alone: true });
+                let identity = Identity { uid: plan.uid, gid: plan.gid, has_groups: true, alone: true };
+                serve_by(zygote, identity, descent);
             }
             sys::exit_now(1)
         }
-        Forked::Parent { pid, .. } => Ok(Zygote { pid: pid.as_raw_nonzero().get(), socket: guest }),
+        Some(pid) => Ok(Zygote { pid: pid.as_raw_nonzero().get(), socket: guest }),
     }
 }
 
@@ -80,6 +82,8 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[libc::sock_filter]) -> Result<Re
     // What a container refuses here, commands could not do either: the filter knows no keys.
     let keyring = sys::new_session_keyring().is_ok();
     step("set resource limits", set_limits(plan))?;
+    // What a kernel such as gVisor's does not know as a limit cannot be had without it either; the host is told.
+    let rlimits = own::bound().is_ok();
     rustix::process::umask(USUAL_UMASK);
     let namespaces = own::namespaces().into_iter();
     let namespaces = namespaces.map(|(name, link)| (name.to_owned(), link.to_string_lossy().into_owned())).collect();
@@ -91,8 +95,8 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[libc::sock_filter]) -> Result<Re
     }
     .restrict();
     own::drop_capabilities(CapabilitySet::SETUID | CapabilitySet::SETGID)?;
-    if plan.living || !plan.written.is_empty() {
-        // What is written outlives the sandbox, and others than its commands may meet it.
+    let no_new_privs = rustix::thread::no_new_privs().unwrap_or_default();
+    if plan.writes_to_host {
         step("install the filter of modes", sys::install_filter(&seccomp::compile_no_setid()))?;
     }
     step("install the filter", sys::install_filter(filter))?;
@@ -103,11 +107,12 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[libc::sock_filter]) -> Result<Re
         namespaces,
         keyring,
         landlock,
-        rlimits: true,
+        rlimits,
         no_capabilities: !field("CapBnd").is_empty() && field("CapBnd").bytes().all(|digit| digit == b'0'),
-        no_new_privs: field("NoNewPrivs") == "1",
+        no_new_privs,
         seccomp: field("Seccomp") == "2",
         masked_proc,
+        inodes: rustix::fs::statvfs("/workspace").map_or(0, |found| found.f_files),
         environment: Vec::new(),
     })
 }
@@ -119,7 +124,7 @@ fn set_limits(plan: &Plan) -> io::Result<()> {
     if let Some(most) = plan.largest_file {
         bound_to(Resource::Fsize, most)?;
     }
-    own::bound()
+    Ok(())
 }
 
 /// Whether nothing can be read of what tells of the host, nor written to what changes it.

@@ -4,10 +4,10 @@ use std::{collections::BTreeSet, ffi::OsStr, io, os::unix::ffi::OsStrExt, path::
 
 use bytes::Bytes;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
-use glovebox_archive::{LeftOut, Step, Walk};
+use glovebox_archive::{LeftOut, Step, Walk, open_at};
 use glovebox_proto::{ArtifactQuery, FileEntry, FileKind, Frame, FrameKind, bound};
 use h2::{RecvStream, SendStream};
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{CWD, FileType, OFlags, ResolveFlags};
 
 use super::open::{is_kernels, open_folder};
 use crate::{
@@ -89,7 +89,7 @@ async fn send_file(out: &mut SendStream<Bytes>, root: &str, path: &[u8], left: &
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     // A file that went away or cannot be read is left out; the host compares with what it asked for.
-    let Ok(file) = openat2(CWD, OsStr::from_bytes(&whole), flags, Mode::empty(), resolve) else { return Ok(()) };
+    let Ok(file) = open_at(CWD, &whole, flags, resolve) else { return Ok(()) };
     let stat = rustix::fs::fstat(&file)?;
     let size = stat.st_size as u64;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || size > *left {

@@ -2,10 +2,10 @@
 
 use std::os::fd::OwnedFd;
 
-use glovebox_archive::is_kernels_own;
+use glovebox_archive::{is_kernels_own, open_at};
 use glovebox_proto::file::Obstacle;
 use rustix::{
-    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, openat2},
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat},
     io::Errno,
 };
 
@@ -46,7 +46,7 @@ fn open_checked(path: &[u8], flags: OFlags, links: Links) -> Result<OwnedFd, Tro
         Links::Follow => ResolveFlags::NO_MAGICLINKS,
         Links::Refuse => ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS,
     };
-    let file = openat2(CWD, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve).at(path)?;
+    let file = open_at(CWD, path, flags | OFlags::CLOEXEC, resolve).at(path)?;
     match is_kernels_own(&file).at(path)? {
         true => Err(Trouble::new(Obstacle::KernelsOwn, path)),
         false => Ok(file),
@@ -106,7 +106,7 @@ pub(super) fn make_folders(path: &[u8], links: Links) -> rustix::io::Result<Owne
         }
         at = match links {
             Links::Refuse => rustix::fs::openat(&at, name, pass | OFlags::NOFOLLOW, Mode::empty())?,
-            Links::Follow => openat2(&at, name, pass, Mode::empty(), ResolveFlags::NO_MAGICLINKS)?,
+            Links::Follow => open_at(&at, name, pass, ResolveFlags::NO_MAGICLINKS)?,
         };
     }
     Ok(at)
@@ -115,7 +115,7 @@ pub(super) fn make_folders(path: &[u8], links: Links) -> rustix::io::Result<Owne
 /// Opens a folder. Nothing on the way may be a link.
 pub(super) fn open_folder(path: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)
+    open_at(CWD, path, flags, ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! All that lies below some folders, for a host that has no other way to see what changed.
 
 use bytes::Bytes;
-use glovebox_archive::{Found, LeftOut, Step, Walk};
+use glovebox_archive::{Found, LeftOut, Step, Walk, open_at};
 use glovebox_proto::{
     Frame, FrameKind,
     file::{Met, MetFiles, SurveyEnd, SurveyFiles},
@@ -9,7 +9,7 @@ use glovebox_proto::{
 use h2::SendStream;
 use prost::Message;
 use rustix::{
-    fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2, readlinkat},
+    fs::{FileType, OFlags, ResolveFlags, Stat, fstat, readlinkat},
     io::Errno,
 };
 
@@ -85,7 +85,7 @@ fn is_mounted(walk: &Walk, found: &Found) -> bool {
     let Some(here) = walk.here() else { return false };
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV;
-    matches!(openat2(here, &found.name, flags, Mode::empty(), resolve), Err(Errno::XDEV))
+    matches!(open_at(here, found.name.as_bytes(), flags, resolve), Err(Errno::XDEV))
 }
 
 fn target(walk: &Walk, found: &Found) -> Vec<u8> {

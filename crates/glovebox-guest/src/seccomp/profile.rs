@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Check, Listed, table};
 
-/// Calls that the tables allow and Docker's own profile does not. They tell of the host's memory, or take descriptors from others.
+/// Calls that the tables allow and Docker's own profile, as it was in 2025, does not. They tell of the host's memory, or take descriptors from others.
 const NOT_IN_CONTAINERS: [&str; 3] = ["get_mempolicy", "pidfd_getfd", "set_mempolicy_home_node"];
 
 /// The one personality that Docker's own profile does not allow: no randomised addresses.

@@ -43,6 +43,16 @@ pub fn fork_with(flags: u64) -> io::Result<Forked> {
     }
 }
 
+/// Forks, where nobody needs a descriptor of the new process: a kernel without any can do that too. None is the new process. The
+/// caller must be single-threaded, as for [`fork_with`].
+pub(crate) fn fork() -> io::Result<Option<Pid>> {
+    // SAFETY: a fork-like clone without a stack of its own, which goes on with a copy of the single-threaded caller's memory.
+    match unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(Pid::from_raw(pid as c_int)),
+    }
+}
+
 /// Reads one of the kernel's small files whole. Unlike an ordinary file it has no size to ask for, so this takes half the
 /// calls that reading in growing pieces does.
 pub fn read_small(path: impl AsRef<std::path::Path>) -> io::Result<String> {
@@ -109,7 +119,8 @@ pub fn install_filter(program: &[libc::sock_filter]) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) })
 }
 
-/// Makes all file accesses of this process those of another user, for good.
+/// Makes all file accesses of this process those of another user, for good. Where a kernel knows no ids that are for files only, such as
+/// gVisor's, its effective ids become theirs: its real and saved ones stay, by which it is told who may send it signals or look into it.
 pub fn set_file_ids(uid: u32, gid: u32) -> io::Result<()> {
     // SAFETY: plain numbers. Both calls return the former id and never fail, so the result is asked for again.
     let now = unsafe {
@@ -117,7 +128,14 @@ pub fn set_file_ids(uid: u32, gid: u32) -> io::Result<()> {
         libc::setfsuid(uid);
         (libc::setfsuid(u32::MAX), libc::setfsgid(u32::MAX))
     };
-    if now == (uid as c_int, gid as c_int) { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    if now == (uid as c_int, gid as c_int) {
+        return Ok(());
+    }
+    const SAME: u32 = u32::MAX;
+    // SAFETY: plain numbers, for this process alone, which has one thread.
+    check(unsafe { libc::syscall(libc::SYS_setresgid, SAME, gid, SAME) })?;
+    // SAFETY: the same.
+    check(unsafe { libc::syscall(libc::SYS_setresuid, SAME, uid, SAME) })
 }
 
 /// Leaves all further groups.

@@ -49,25 +49,97 @@ struct Child<'a> {
     kept: Option<RawFd>,
 }
 
+/// How a command becomes a child of the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Descent {
+    /// The kernel makes it one at once.
+    Sibling,
+    /// The kernel, such as gVisor's, does not know how to. Another process starts it and ends, and the first process of the sandbox, which is the
+    /// guest, is the parent of every orphan.
+    Orphan,
+}
+
+/// Finds out what the kernel can do.
+pub(crate) fn descent() -> Result<Descent, i32> {
+    let flags = libc::CLONE_PARENT | libc::SIGCHLD;
+    // SAFETY: without CLONE_VM the child has a copy of everything, and does nothing but end.
+    match unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) } {
+        // SAFETY: ends the child at once.
+        0 => unsafe { libc::_exit(0) },
+        pid if pid < 0 => Err(errno()),
+        // Only a parent can wait. The guest waits for the other kind, as for every process that ends.
+        pid => Ok(if wait_for(pid as c_int) { Descent::Orphan } else { Descent::Sibling }),
+    }
+}
+
+/// Waits for the end of a child. Says whether it is one.
+fn wait_for(pid: c_int) -> bool {
+    loop {
+        // SAFETY: no status is asked for.
+        match unsafe { libc::waitpid(pid, ptr::null_mut(), 0) } {
+            -1 if errno() == libc::EINTR => {}
+            found => return found == pid,
+        }
+    }
+}
+
 /// Starts a command. Returns its process id, or the step that failed and its error number.
-pub(crate) fn spawn(prepared: &Prepared, stack: &mut [u8]) -> Result<i32, (Step, i32)> {
+pub(crate) fn spawn(prepared: &Prepared, descent: Descent, stack: &mut [u8]) -> Result<i32, (Step, i32)> {
     let pointers = |strings: &[CString]| -> Vec<*const c_char> {
         strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
     };
     let mut child =
         Child { prepared, argv: pointers(&prepared.argv), env: pointers(&prepared.env), failed: None, kept: None };
-    let top = stack.as_mut_ptr_range().end as usize & !15;
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PARENT | libc::SIGCHLD;
-    // SAFETY: `top` is the aligned end of a live buffer that only the child uses while this process is suspended by
-    // CLONE_VFORK; `child` outlives the call for the same reason; `become_command` never returns.
-    let pid = unsafe { libc::clone(become_command, top as *mut c_void, flags, (&raw mut child).cast::<c_void>()) };
-    if pid < 0 {
-        return Err((Step::Fork, errno()));
-    }
+    let pid = match descent {
+        Descent::Sibling => start(&mut child, stack, libc::CLONE_PARENT),
+        Descent::Orphan => start_orphan(&mut child, stack),
+    };
+    let pid = pid.map_err(|errno| (Step::Fork, errno))?;
     match child.failed {
         Some(failure) => Err(failure),
         None => Ok(pid),
     }
+}
+
+/// Starts the process that becomes the command.
+fn start(child: &mut Child<'_>, stack: &mut [u8], flags: c_int) -> Result<i32, i32> {
+    let top = stack.as_mut_ptr_range().end as usize & !15;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD | flags;
+    // SAFETY: `top` is the aligned end of a live buffer that only the child uses while this process is suspended by
+    // CLONE_VFORK; `child` outlives the call for the same reason; `become_command` never returns.
+    let pid = unsafe { libc::clone(become_command, top as *mut c_void, flags, ptr::from_mut(child).cast::<c_void>()) };
+    if pid < 0 { Err(errno()) } else { Ok(pid) }
+}
+
+/// What the process needs that is between the zygote and an orphan, and what it found.
+struct Between<'a, 'b> {
+    child: &'a mut Child<'b>,
+    stack: &'a mut [u8],
+    started: Result<i32, i32>,
+}
+
+/// Starts the process that becomes the command through one that ends at once.
+fn start_orphan(child: &mut Child<'_>, stack: &mut [u8]) -> Result<i32, i32> {
+    let (own, further) = stack.split_at_mut(STACK_SIZE / 2);
+    let top = own.as_mut_ptr_range().end as usize & !15;
+    let mut between = Between { child, stack: further, started: Err(libc::EIO) };
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: as in `start`: this process is suspended until the new one has ended, which uses its own half of the stack and
+    // `between`, and never returns.
+    let pid = unsafe { libc::clone(start_and_end, top as *mut c_void, flags, (&raw mut between).cast::<c_void>()) };
+    if pid < 0 {
+        return Err(errno());
+    }
+    wait_for(pid);
+    between.started
+}
+
+extern "C" fn start_and_end(arg: *mut c_void) -> c_int {
+    // SAFETY: `arg` is the `Between` on the suspended parent's stack; nobody else touches it meanwhile.
+    let between = unsafe { &mut *arg.cast::<Between>() };
+    between.started = start(between.child, between.stack, 0);
+    // SAFETY: ends this process at once, without running anything of the parent's.
+    unsafe { libc::_exit(0) }
 }
 
 /// Makes this process the command, which has left the zygote before. Returns the step that failed and its error number; `kept` is open until the exec, and

@@ -34,9 +34,11 @@ fn plan() -> Plan {
         living: false,
         network: false,
         written: Vec::new(),
+        writes_to_host: false,
         awaits_mounts: false,
         idle_ms: None,
         expires_ms: None,
+        own_kernel: false,
         door: Door::Folder,
     }
 }

@@ -40,6 +40,9 @@ impl NativeBackend {
             guest_outlives_pause: true,
             one_store: true,
             own_root: true,
+            group_namespace: true,
+            inode_limit: true,
+            host_kernel: true,
             files_through_guest: false,
         })
     }

@@ -25,6 +25,7 @@ cases!["limits":
     files_that_are_deleted_while_open_count_in_a_living_sandbox needs(living),
     what_lies_in_very_deep_folders_counts_in_a_living_sandbox needs(living),
     a_run_is_not_ended_for_what_a_daemon_of_another_one_writes needs(run_groups),
+    a_daemon_that_goes_on_writing_is_ended_at_the_disk_limit needs(living),
     nobody_watches_the_workspace_of_a_run_that_is_over needs(disk_limit),
     a_look_at_the_disk_is_over_when_its_answer_comes needs(living),
 ];
@@ -160,6 +161,21 @@ async fn a_run_is_not_ended_for_what_a_daemon_of_another_one_writes(w: World) {
     let line = "touch go; while kill -0 $(cat pid) 2> /dev/null; do sleep 0.02; done; sleep 0.5; echo fine";
     let run = w.sandbox().inside(&sandbox).timeout("20s").sh(line).await;
     run.expect_exit(0).expect_out("fine\n");
+    sandbox.destroy().await.expect("the sandbox can be destroyed");
+}
+
+async fn a_daemon_that_goes_on_writing_is_ended_at_the_disk_limit(w: World) {
+    let sandbox = w.sandbox().disk("16m").create_living().await;
+    let write = "i=0; while [ $i -lt 2000 ]; do head -c 1m /dev/zero > f$i; i=$((i+1)); sleep 0.02; done; sleep 60";
+    let left = format!("setsid sh -c '{write}' > /dev/null 2>&1 & echo $! > ../outputs/pid");
+    w.sandbox().inside(&sandbox).sh(&left).await.expect_exit(0);
+    // Who only waits may be ended with it, where what runs write is not told apart.
+    let line = "while kill -0 $(cat ../outputs/pid) 2> /dev/null; do sleep 0.02; done; echo gone";
+    let mut told = 0;
+    while w.sandbox().inside(&sandbox).timeout("20s").sh(line).await.outcome != (Outcome::Exited { code: 0 }) {
+        told += 1;
+        assert!(told < 5, "the daemon goes on");
+    }
     sandbox.destroy().await.expect("the sandbox can be destroyed");
 }
 

@@ -2,9 +2,11 @@
 
 use std::{fs, os::unix::fs::MetadataExt, path::PathBuf};
 
-use glovebox_core::Access;
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use glovebox_core::{Access, Mount};
+use glovebox_engine::NewSandbox;
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount};
 
+use super::living::{create, destroy, run};
 use crate::{World, case::cases};
 
 cases!["mounts":
@@ -14,6 +16,7 @@ cases!["mounts":
     a_single_file_can_be_mounted_for_writing needs(mounts),
     a_mount_may_lie_inside_the_working_directory needs(mounts),
     mounts_below_a_mounted_folder_of_the_host_are_not_writable_through_it needs(idmapped_mounts),
+    what_the_host_mounts_later_does_not_appear_inside needs(idmapped_mounts),
 ];
 
 async fn a_read_only_folder_can_be_read_and_not_written(w: World) {
@@ -67,6 +70,24 @@ async fn mounts_below_a_mounted_folder_of_the_host_are_not_writable_through_it(w
     let run = setup.sh("touch /data/inner/x 2>/dev/null && echo written; true").await.expect_exit(0);
     let reached = inner.0.join("x").exists();
     assert!(!reached && run.out().is_empty(), "{}", run.story());
+}
+
+async fn what_the_host_mounts_later_does_not_appear_inside(w: World) {
+    let folder = w.folder("data");
+    fs::create_dir(folder.join("inner")).expect("the host may");
+    // A mount that tells others of what is mounted in it, as nearly every mount of a host does.
+    mount_bind(&folder, &folder).expect("the host can mount");
+    let shared = MountedHere(folder.clone());
+    mount_change(&folder, MountPropagationFlags::SHARED).expect("the host can share");
+    let mut new = NewSandbox::default();
+    new.spec.mounts.push(Mount::parse(&format!("{}:/data", folder.display())).expect("a mount"));
+    let sandbox = create(&w, new).await;
+    let later = MountedHere::new(folder.join("inner"));
+    fs::write(folder.join("inner/later"), "").expect("the host may");
+    run(&sandbox, "ls /data; ls -A /data/inner; touch /data/inner/x 2>/dev/null; true").await.expect_out("inner\n");
+    destroy(&w, sandbox.id()).await;
+    drop(later);
+    drop(shared);
 }
 
 /// A small file system on the host, unmounted when this value is dropped.

@@ -1,0 +1,140 @@
+//! gVisor, a kernel of its own for each container, as a runtime of the engine.
+//!
+//! What a program does inside it asks of that kernel, and the host sees one program: control groups hold that program and all that is in
+//! it at once. So memory that runs out ends the sandbox and not one process, and the number of processes inside is none that the host counts.
+
+use bollard::models::{ContainerCreateBody, SystemInfo};
+use glovebox_core::{Enforcement, Error, ErrorCode, Features, LimitsInForce, Result, SandboxSpec};
+use glovebox_proto::container::{PLAN, Plan};
+
+/// The flags without which it does not start, or the guest cannot speak.
+pub(crate) const FLAGS: [&str; 2] = ["--network=none", "--host-uds=all"];
+
+/// What is done about a failure.
+pub(crate) const REMEDY: &str = "give the runtime the flags --network=none and --host-uds=all (runtimeArgs of the engine's configuration), and restart \
+                                 the engine; docs/guides/docker.md shows how";
+
+/// Tasks of the host that the kernel inside may need: its own, and some for each process of a program's.
+const OWN_TASKS: u64 = 512;
+const TASKS_OF_PROCESS: u64 = 8;
+
+/// The runtimes of an engine that are gVisor, and the one that it uses when none is named.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Runtimes {
+    gvisor: Vec<String>,
+    usual: Option<String>,
+}
+
+impl Runtimes {
+    /// What an engine says of its runtimes.
+    pub(crate) fn of(info: &SystemInfo) -> Self {
+        let is_it = |name: &str, path: &str| {
+            [name, path.rsplit('/').next().unwrap_or(path)].iter().any(|text| text.contains("runsc"))
+        };
+        let known = info.runtimes.iter().flatten();
+        let gvisor = known.filter(|(name, runtime)| is_it(name, runtime.path.as_deref().unwrap_or_default()));
+        Runtimes { gvisor: gvisor.map(|(name, _)| name.clone()).collect(), usual: info.default_runtime.clone() }
+    }
+
+    /// Whether a container with this runtime, or with the usual one, is in gVisor.
+    pub(crate) fn is_gvisor(&self, runtime: Option<&str>) -> bool {
+        let runtime = runtime.or(self.usual.as_deref()).unwrap_or_default();
+        // Names that the engine does not list are those of shims, such as io.containerd.runsc.v1.
+        self.gvisor.iter().any(|name| name == runtime) || runtime.contains("runsc")
+    }
+}
+
+/// The runtimes of an engine that are gVisor and lack a flag, each with those that it lacks.
+pub(crate) fn unfit(info: &SystemInfo) -> Vec<(String, Vec<&'static str>)> {
+    let runtimes = Runtimes::of(info);
+    let known = info.runtimes.iter().flatten().filter(|(name, _)| runtimes.gvisor.contains(name));
+    let mut unfit: Vec<_> = known
+        .filter_map(|(name, runtime)| {
+            let given = runtime.runtime_args.clone().unwrap_or_default();
+            let lacks = FLAGS.into_iter().filter(|flag| !given.iter().any(|word| word == flag)).collect::<Vec<_>>();
+            (!lacks.is_empty()).then(|| (name.clone(), lacks))
+        })
+        .collect();
+    unfit.sort();
+    unfit
+}
+
+/// What a backend has whose sandboxes are in gVisor.
+pub(crate) fn features(of_engine: Features) -> Features {
+    Features { cgroup_limits: false, group_namespace: false, host_kernel: false, inode_limit: false, ..of_engine }
+}
+
+/// Says what of the limits does not hold there.
+pub(crate) fn correct(limits: &mut LimitsInForce) {
+    limits.enforcement.insert("pids".to_owned(), Enforcement::None);
+}
+
+/// An error if a sandbox cannot be had there. What keeps commands from the guest's socket is that they are not root: nobody there can say
+/// who is at its other end.
+pub(crate) fn fits(spec: &SandboxSpec) -> Result<()> {
+    match spec.living.is_some() && spec.user.uid == 0 {
+        true => Err(Error::new(ErrorCode::NotSupported, "a sandbox that stays cannot have root inside in gVisor")
+            .hint("leave out --user, or use another runtime")),
+        false => Ok(()),
+    }
+}
+
+/// Says the description of a container as it is meant for gVisor.
+pub(crate) fn adapt(body: &mut ContainerCreateBody, limits: &LimitsInForce) {
+    if let Some(host) = &mut body.host_config {
+        host.pids_limit = Some((OWN_TASKS + limits.pids.saturating_mul(TASKS_OF_PROCESS)) as i64);
+    }
+    for variable in body.env.iter_mut().flatten() {
+        let Some(text) = variable.strip_prefix(PLAN).and_then(|rest| rest.strip_prefix('=')) else { continue };
+        let plan: Plan = serde_json::from_str(text).expect("the plan is ours");
+        let plan = serde_json::to_string(&Plan { own_kernel: true, ..plan }).expect("a plan is plain values");
+        *variable = format!("{PLAN}={plan}");
+    }
+}
+
+/// Adds what is to be done about a container that gVisor did not start.
+pub(crate) fn explained(error: Error) -> Error {
+    match error.message.contains("network") || error.message.contains("OCI runtime") {
+        true => error.hint(REMEDY),
+        false => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bollard::models::Runtime;
+
+    use super::*;
+
+    fn engine() -> SystemInfo {
+        let runtime = |path: &str, args: &[&str]| Runtime {
+            path: Some(path.to_owned()),
+            runtime_args: Some(args.iter().map(|arg| (*arg).to_owned()).collect()),
+            ..Default::default()
+        };
+        let runtimes = [
+            ("runc", runtime("runc", &[])),
+            ("gvisor", runtime("/usr/local/bin/runsc", &["--network=none"])),
+            ("runsc", runtime("runsc", &FLAGS)),
+        ];
+        SystemInfo {
+            runtimes: Some(runtimes.map(|(name, runtime)| (name.to_owned(), runtime)).into()),
+            default_runtime: Some("runc".to_owned()),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_runtime_is_known_by_its_program() {
+        let runtimes = Runtimes::of(&engine());
+        for (name, is_it) in [("runc", false), ("gvisor", true), ("runsc", true), ("io.containerd.runsc.v1", true)] {
+            assert_eq!(runtimes.is_gvisor(Some(name)), is_it, "{name}");
+        }
+        assert!(!runtimes.is_gvisor(None));
+    }
+
+    #[test]
+    fn what_a_runtime_lacks_is_told() {
+        assert_eq!(unfit(&engine()), [("gvisor".to_owned(), vec!["--host-uds=all"])]);
+    }
+}

@@ -1,0 +1,104 @@
+//! The conformance suite where Docker's own engine and runtime are not: in gVisor, and on Podman; and what Podman without root says.
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::{
+    Case,
+    daemon::{Daemon, Lifetime},
+    images,
+    podman::Podman,
+    tally, with_images,
+};
+use crate::{
+    suites::{Counts, command, run},
+    test::suite,
+    tree::built,
+};
+
+/// What tells most about a kernel that is another one: commands, files, changes, sessions, terminals, limits, and what is refused.
+const IN_GVISOR: [&str; 12] = [
+    "outcomes",
+    "io",
+    "ordinary",
+    "usage",
+    "languages",
+    "files",
+    "file_contents",
+    "workspace",
+    "artifacts",
+    "sessions",
+    "terminal",
+    "layers",
+];
+
+/// What tells most about another engine: containers that come, go, stay, stop and are held.
+const ON_PODMAN: [&str; 8] = ["outcomes", "ordinary", "layers", "usage", "languages", "workspace", "living", "leaks"];
+
+/// The suite in gVisor.
+pub(crate) fn gvisor() -> Result<Counts> {
+    let daemon = with_images(Lifetime::OfThisProcess)?;
+    conformance(&daemon.places.host(), &[&["--runtime", "runsc"], &IN_GVISOR[..]].concat())
+}
+
+/// The suite on Podman of root, and one run on Podman without.
+pub(crate) fn podman() -> Result<Counts> {
+    run(&["cargo", "build", "--locked", "-p", "glovebox-cli", "--bin", "glovebox"])?;
+    let daemon = Daemon::start(Lifetime::OfThisProcess)?;
+    let counts = {
+        let podman = Podman::start(&daemon)?;
+        images::load(&podman.client, &["debian"])?;
+        conformance(&podman.client.host, &ON_PODMAN)?
+    };
+    let cases: [(&str, Case); 1] =
+        [("Podman without root holds a sandbox to its limits, or it is said that it does not", limits_without_root)];
+    let without_root = tally(&daemon, &cases);
+    Ok(Counts {
+        passed: counts.passed + without_root.passed,
+        failed: counts.failed + without_root.failed,
+        failures: [counts.failures, without_root.failures].concat(),
+        ..counts
+    })
+}
+
+fn conformance(host: &str, flags: &[&str]) -> Result<Counts> {
+    let image = images::reference("debian");
+    suite(&["env", &format!("DOCKER_HOST={host}")], &[&["--backend", "docker", "--image", &image], flags].concat())
+}
+
+fn limits_without_root(daemon: &Daemon) -> Result<()> {
+    let podman = Podman::start_without_root(daemon)?;
+    images::load(&podman.client, &["busybox"])?;
+    let folder = podman.folder();
+    // Where the program is built may be out of that user's reach.
+    let program = folder.join("glovebox");
+    fs::copy(built("debug", "glovebox"), &program)?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    let image = images::reference("busybox");
+    let words = ["run", "--backend", "docker", "--image", &image, "--json", "--", "/bin/echo", "inside"];
+    let argv = podman.as_its_user(&[&[program.to_str().context("a path that is text")?], &words[..]].concat());
+    let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+    let output = command(&argv).current_dir("/").output().context("cannot start glovebox")?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let document: Value = serde_json::from_str(&said)
+        .with_context(|| format!("it said {said} {}", String::from_utf8_lossy(&output.stderr)))?;
+    match output.status.code() {
+        Some(0) => {
+            let present = document["isolation"]["present"].as_array().context("no layers are told")?;
+            ensure!(document["stdout"]["text"] == "inside\n", "it printed {}", document["stdout"]);
+            ensure!(present.contains(&"cgroup".into()), "it ran without control groups: {}", document["isolation"]);
+        }
+        _ => {
+            ensure!(document["error"]["code"] == "not_supported", "it said {said}");
+            ensure!(
+                document["error"]["hint"].as_str().is_some_and(|hint| hint.contains("version 2")),
+                "it said {said}"
+            );
+        }
+    }
+    let left = podman.client.docker(&["ps", "--all", "--quiet"])?;
+    ensure!(left.is_empty(), "a container is left: {left}");
+    Ok(())
+}
