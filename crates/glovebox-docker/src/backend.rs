@@ -178,7 +178,7 @@ impl DockerBackend {
     /// Ends the processes of a container, and says what was counted until then.
     async fn kill(&self, held: &Held) -> Result<Option<Evidence>> {
         let evidence = held.met.get().map(Met::evidence);
-        // An engine starts a program for it.
+        // Where this process can do it, Docker is not asked.
         if let Some(any) = held.kill_guest() {
             return Ok(evidence.filter(|_| any));
         }

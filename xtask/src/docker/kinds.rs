@@ -77,13 +77,13 @@ pub(super) fn nothing_else(daemon: &Daemon) -> Result<()> {
 
 fn use_bare(daemon: &Daemon, folder: &Path) -> Result<()> {
     std::fs::write(folder.join("given"), "from the host\n")?;
-    let copied = glovebox(daemon, folder, &["cp", "given", "bare:/workspace/sub/given"])?;
+    let copied = glovebox(daemon, folder, &["cp", "given", "bare:given"])?;
     ensure!(copied.status.success(), "cp: {}", String::from_utf8_lossy(&copied.stderr));
-    let read = glovebox(daemon, folder, &["files", "read", "bare", "sub/given"])?;
+    let read = glovebox(daemon, folder, &["files", "read", "bare", "given"])?;
     ensure!(read.stdout == b"from the host\n", "it read {read:?}");
     let changed = document(daemon, folder, &["changes", "bare"])?;
     let added: Vec<&Value> = changed["added"].as_array().context("no list of what was added")?.iter().collect();
-    ensure!(added.contains(&&json!("sub/given")), "what was added is {changed}");
+    ensure!(added.contains(&&json!("agent_workspace/given")), "what was added is {changed}");
     let ran = glovebox(daemon, folder, &["exec", "bare", "--", "/says", "c"])?;
     ensure!(ran.stdout.starts_with(b"argument /says\nargument c\n"), "exec: {ran:?}");
     let none = glovebox(daemon, folder, &["exec", "bare", "--", "sh", "-c", "true"])?;

@@ -1,4 +1,4 @@
-//! Ending containers. Docker is asked to end one only where this process cannot: to kill a process, an engine starts a program.
+//! Ending containers. Docker is asked to end one only where this process cannot.
 
 use std::{fs, os::fd::OwnedFd, time::Duration};
 
