@@ -19,10 +19,10 @@ pub(crate) const BWRAP: &str = "bwrap --unshare-all --ro-bind /usr /usr --symlin
 pub(crate) struct Peers {
     /// The address of the Docker daemon.
     #[arg(long, hide = true)]
-    docker_host: String,
-    /// The image of `docker run`.
+    pub(crate) docker_host: String,
+    /// The image of `docker run`, and of the Docker backend.
     #[arg(long, hide = true)]
-    docker_image: String,
+    pub(crate) docker_image: String,
     /// The bundle of `runc run`.
     #[arg(long, hide = true)]
     runc_bundle: PathBuf,
@@ -37,8 +37,14 @@ impl Peers {
 
     /// `docker run`, without a network and removed afterwards, as the sandbox is.
     pub(crate) fn docker(&self) -> Result<()> {
-        let args = ["--host", &self.docker_host, "run", "--rm", "--network", "none", &self.docker_image, "/bin/true"];
-        succeed(Command::new("docker").args(args))
+        succeed(self.docker_run().arg("/bin/true"))
+    }
+
+    /// The same for whatever program is added.
+    pub(crate) fn docker_run(&self) -> Command {
+        let mut docker = Command::new("docker");
+        docker.args(["--host", &self.docker_host, "run", "--rm", "--network", "none", &self.docker_image]);
+        docker
     }
 
     /// A container that stays, without a network, as a sandbox that stays does.
@@ -94,9 +100,13 @@ pub(crate) fn shell(line: &str, zero: &str) -> Result<()> {
 
 /// Bare `head`, its output read through a pipe.
 pub(crate) fn output_through_a_pipe(bytes: u64) -> Result<()> {
-    let mut child =
-        Command::new("head").args(["-c", &bytes.to_string(), "/dev/zero"]).stdout(Stdio::piped()).spawn()?;
-    let mut stdout = child.stdout.take().context("head has no standard output")?;
+    read_output(Command::new("head").args(["-c", &bytes.to_string(), "/dev/zero"]), bytes)
+}
+
+/// Reads the output of a program, which must be so many bytes, through a pipe.
+pub(crate) fn read_output(command: &mut Command, bytes: u64) -> Result<()> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut stdout = child.stdout.take().context("there is no standard output")?;
     let mut buffer = vec![0; 64 * 1024];
     let mut seen = 0;
     loop {
@@ -105,7 +115,7 @@ pub(crate) fn output_through_a_pipe(bytes: u64) -> Result<()> {
             read => seen += read as u64,
         }
     }
-    ensure!(child.wait()?.success() && seen == bytes, "head gave {seen} bytes");
+    ensure!(child.wait()?.success() && seen == bytes, "{command:?} gave {seen} bytes");
     Ok(())
 }
 

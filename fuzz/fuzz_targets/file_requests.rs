@@ -4,14 +4,15 @@
 
 use glovebox_core::{FilePath, InsidePath, WORKING_DIR, shown};
 use glovebox_proto::file::{
-    ArchiveEnd, ChangeFiles, Entries, Entry, FileEvents, FileFailed, FolderArchive, ListEnd, ListFolder, ReadFile, StatFile,
-    WatchFiles, WriteFile,
+    ArchiveEnd, ChangeFiles, Entries, Entry, FileEvents, FileFailed, FolderArchive, ListEnd, ListFolder, ReadFile, ReadFiles,
+    StatFile, WatchFiles, WriteFile,
 };
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
 
 fuzz_target!(|bytes: &[u8]| {
     check::<ReadFile>(bytes);
+    check::<ReadFiles>(bytes);
     check::<WriteFile>(bytes);
     check::<ListFolder>(bytes);
     check::<StatFile>(bytes);

@@ -24,8 +24,8 @@ const TOOLS: [need::Tool; 5] = [
     ("taskset", "util-linux"),
 ];
 
-/// The image that `docker run` uses.
-const IMAGE: &str = "glovebox-bench:latest";
+/// The image of `docker run` and of the Docker backend, one of those that the tests make.
+const IMAGE: &str = "debian";
 
 /// Measures what `cargo build --release` makes in place of what is distributed.
 const PLAIN: &str = "--plain";
@@ -44,12 +44,12 @@ pub(crate) fn bench(args: &[String]) -> Result<()> {
     need::tools(&TOOLS)?;
     let bundle = bundle()?;
     let daemon = Daemon::start(Lifetime::OfThisProcess)?;
-    daemon.docker(&["import", &rootfs_tar()?.to_string_lossy(), IMAGE])?;
-    let host = daemon.places.host();
+    images::load(&daemon.client(), &[IMAGE])?;
+    let (host, image) = (daemon.places.host(), images::reference(IMAGE));
     let glovebox = folder.join("glovebox").to_string_lossy().into_owned();
     // Two cores, whatever the machine has: the promises are made for two.
     let mut argv = vec!["taskset", "-c", "0,1", &program, "--glovebox", &glovebox, "--runc-bundle", &bundle];
-    argv.extend(["--docker-host", &host, "--docker-image", IMAGE]);
+    argv.extend(["--docker-host", &host, "--docker-image", &image]);
     argv.extend(args);
     run_bench(&argv)
 }

@@ -19,6 +19,14 @@ pub(crate) fn python_sdk() -> Result<Counts> {
     counted(&[text(&python)?, "tests/mcp/python_sdk.py", &glovebox()])
 }
 
+/// Those of the newest protocol, with sandboxes of a Docker engine, by the program that the suites of Docker build.
+pub(crate) fn python_sdk_on(docker: &str, image: &str) -> Result<Counts> {
+    let (python, glovebox) = (python()?, built("debug", "glovebox"));
+    let host = format!("DOCKER_HOST={docker}");
+    let flags = ["--backend", "docker", "--image", image];
+    counted(&[&["env", &host, text(&python)?, "tests/mcp/python_sdk.py", text(&glovebox)?], &flags[..]].concat())
+}
+
 /// All tests of the official TypeScript SDK.
 pub(crate) fn typescript_sdk() -> Result<Counts> {
     let folder = built("mcp", "typescript");

@@ -4,6 +4,7 @@ mod changes;
 mod cold;
 mod command_line;
 mod density;
+mod docker;
 mod exec;
 mod files;
 mod living_run;
@@ -56,6 +57,8 @@ pub(crate) enum Row {
     Changes,
     /// Files of a living sandbox, in, out and listed.
     Files,
+    /// The Docker backend against `docker` itself.
+    Docker,
 }
 
 impl Row {
@@ -77,6 +80,7 @@ impl Row {
         Row::Terminal,
         Row::Changes,
         Row::Files,
+        Row::Docker,
     ];
 
     /// Measures it.
@@ -98,6 +102,7 @@ impl Row {
             Row::Terminal => terminal::measure(bench, report),
             Row::Changes => changes::measure(bench, report),
             Row::Files => files::measure(bench, report),
+            Row::Docker => docker::measure(bench, report),
         }
     }
 }

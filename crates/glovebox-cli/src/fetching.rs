@@ -66,7 +66,9 @@ fn text(image: &str, progress: &Progress) -> String {
     let full = (u128::from(*bytes) * BAR as u128 / u128::from(*total)).min(BAR as u128) as usize;
     let bar = "#".repeat(full) + &"-".repeat(BAR - full);
     let (bytes, total) = (report::size(*bytes), report::size(*total));
-    printable(&format!("glovebox: fetching {image}  [{bar}] {bytes} of {total}"))
+    // All has come, and Docker takes its time with it.
+    let rest = if status == "Extracting" && bytes == total { ", unpacking" } else { "" };
+    printable(&format!("glovebox: fetching {image}  [{bar}] {bytes} of {total}{rest}"))
 }
 
 #[cfg(test)]
@@ -80,5 +82,7 @@ mod tests {
         let half = text("a:1", &progress(1 << 20, 2 << 20));
         assert_eq!(half, "glovebox: fetching a:1  [##########----------] 1 MiB of 2 MiB");
         assert!(text("a:1", &progress(9, 2)).contains("[####################]"));
+        let unpacking = Progress { bytes: 1 << 20, total: 1 << 20, status: "Extracting".to_owned() };
+        assert!(text("a:1", &unpacking).ends_with("1 MiB of 1 MiB, unpacking"));
     }
 }

@@ -50,7 +50,8 @@ impl<'a> Place<'a> {
     fn of(error: &clap::Error, command: &'a Command) -> Self {
         let usage = match error.get(ContextKind::Usage) {
             Some(ContextValue::StyledStr(usage)) => usage.to_string(),
-            _ => String::new(),
+            // Of a verb of verbs alone it shows the help, and the usage is a line in it.
+            _ => error.to_string().lines().find(|line| line.starts_with("Usage:")).unwrap_or_default().to_owned(),
         };
         let mut place = Place { verbs: String::new(), verb: command };
         for word in usage.split_whitespace().skip_while(|word| *word != "glovebox").skip(1) {

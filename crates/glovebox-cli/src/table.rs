@@ -4,17 +4,28 @@ use glovebox_core::printable;
 
 /// A table with a heading. Columns are as wide as they need to be; the last one is cut at `width`, where there is one.
 pub(crate) fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]], width: Option<usize>) -> String {
+    of_columns([true; N], heading, rows, width)
+}
+
+/// The same with some of the columns alone.
+pub(crate) fn of_columns<const N: usize>(
+    shown: [bool; N],
+    heading: [&str; N],
+    rows: &[[String; N]],
+    width: Option<usize>,
+) -> String {
     let heading = heading.map(str::to_owned);
     let lines = || std::iter::once(&heading).chain(rows);
+    let columns: Vec<usize> = (0..N).filter(|column| shown[*column]).collect();
     let widths: Vec<usize> =
-        (0..N).map(|column| lines().map(|line| line[column].chars().count()).max().unwrap_or(0)).collect();
+        columns.iter().map(|column| lines().map(|line| line[*column].chars().count()).max().unwrap_or(0)).collect();
     let mut text = String::new();
     for line in lines() {
         let mut cells = String::new();
-        for (cell, width) in line[..N - 1].iter().zip(&widths) {
+        for (column, width) in columns.iter().zip(&widths) {
+            let cell = &line[*column];
             cells.push_str(&format!("{cell:width$}  "));
         }
-        cells.push_str(&line[N - 1]);
         text.push_str(cut(cells.trim_end().to_owned(), width).as_str());
         text.push('\n');
     }

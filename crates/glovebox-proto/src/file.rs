@@ -56,6 +56,25 @@ pub struct ReadFile {
     pub refuse_links: bool,
 }
 
+/// Reads several small files whole, links refused. Each is answered by one frame, in their order: its bytes, or why there are none.
+#[derive(Clone, PartialEq, Message)]
+pub struct ReadFiles {
+    /// The files, [`SMALL_FILES`](crate::bound::SMALL_FILES) at most.
+    #[prost(message, repeated, tag = "1")]
+    pub files: Vec<SmallFile>,
+}
+
+/// One of several files.
+#[derive(Clone, PartialEq, Message)]
+pub struct SmallFile {
+    /// Its path.
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: Vec<u8>,
+    /// How many of its bytes, [`CHUNK`](crate::bound::CHUNK) at most.
+    #[prost(uint32, tag = "2")]
+    pub length: u32,
+}
+
 /// Writes a file: its bytes follow, and then its end. Without its end nothing is written.
 #[derive(Clone, PartialEq, Message)]
 pub struct WriteFile {

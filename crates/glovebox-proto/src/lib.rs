@@ -37,6 +37,8 @@ pub mod path {
     pub const RUNS: &str = "/runs";
     /// Reads a file ([`ReadFile`](crate::file::ReadFile)).
     pub const READ: &str = "/files/read";
+    /// Reads several small files ([`ReadFiles`](crate::file::ReadFiles)).
+    pub const READ_SMALL: &str = "/files/read-small";
     /// Writes a file ([`WriteFile`](crate::file::WriteFile)).
     pub const WRITE: &str = "/files/write";
     /// Lists a folder ([`ListFolder`](crate::file::ListFolder)).
@@ -93,6 +95,8 @@ pub mod bound {
     pub const NOTE: usize = 64 * 1024;
     /// Bytes that one read of a pipe or file takes.
     pub const CHUNK: usize = 64 * 1024;
+    /// Small files that are read by one request. None has more bytes than [`CHUNK`].
+    pub const SMALL_FILES: usize = 64;
     /// Sessions of one sandbox.
     pub const SESSIONS: usize = 64;
     /// Bytes of one result of a session.

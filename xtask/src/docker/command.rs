@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{
     Case, containment,
     daemon::{Daemon, Lifetime},
-    images,
+    images, kinds,
     registry::{Door, PASSWORD, Registry, USER},
     storage, tally, with_images,
 };
@@ -28,13 +28,19 @@ use crate::{
 pub(crate) fn check() -> Result<Counts> {
     run(&["cargo", "build", "--locked", "-p", "glovebox-cli", "--bin", "glovebox"])?;
     let daemon = with_images(Lifetime::OfThisProcess)?;
-    let cases: [(&str, Case); 10] = [
+    let cases: [(&str, Case); 16] = [
         ("an image is fetched, listed, used and removed", an_image_comes_and_goes),
         ("a run fetches the image that it needs, and says so", a_run_fetches),
         ("a stranger is told that a registry is locked", a_stranger_is_told),
         ("a locked registry gives to whom docker login knows", a_registry_knows_its_user),
         ("a locked registry gives to whom a credential helper knows", a_helper_is_asked),
         ("sandboxes of two backends are reached by their names alone", two_backends),
+        ("programs of every image with a shell have the same user, home and folder", kinds::shells),
+        ("of what an image says of itself, its variables are used and nothing else", kinds::configuration),
+        ("programs with another libc run, and those of an image with nothing else", kinds::programs),
+        ("an image with one program has files, changes and runs", kinds::nothing_else),
+        ("a shell is the best that the image has", kinds::best_shell),
+        ("an agent works in a container", kinds::agent),
         ("a volume is the same in sandboxes of two backends", storage::a_volume_of_two_backends),
         ("what a killed maker left in Docker waits for whoever can remove it", storage::what_a_maker_left),
         (

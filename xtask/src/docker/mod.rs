@@ -6,6 +6,7 @@ pub(crate) mod daemon;
 pub(crate) mod elsewhere;
 pub(crate) mod faults;
 pub(crate) mod images;
+mod kinds;
 mod leftovers;
 mod podman;
 mod registry;
@@ -56,6 +57,11 @@ pub(crate) fn docker(args: &[String]) -> Result<()> {
             suites.run("command line, docker", command::check);
             suites.finish()
         }
+        ["commands"] => {
+            let mut suites = Suites::new();
+            suites.run("command line, docker", command::check);
+            suites.finish()
+        }
         ["faults"] => {
             let mut suites = Suites::new();
             suites.run("Docker faults", faults::check);
@@ -81,7 +87,7 @@ pub(crate) fn docker(args: &[String]) -> Result<()> {
             suites.run("conformance on another machine", elsewhere::remote);
             suites.finish()
         }
-        _ => bail!("what was meant: start, stop, status, check, faults, gvisor, podman or remote?"),
+        _ => bail!("what was meant: start, stop, status, check, commands, faults, gvisor, podman or remote?"),
     }
 }
 

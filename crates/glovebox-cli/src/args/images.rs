@@ -6,6 +6,7 @@ const EXAMPLES: &str = "\
 Examples:
   glovebox images list --backend docker
   glovebox images pull --backend docker python:3.12-slim
+  glovebox images pull --backend docker --all       # all that languages start from
   glovebox images remove --backend docker python:3.12-slim";
 
 #[derive(Debug, Args)]

@@ -13,6 +13,7 @@ Examples:
   glovebox mcp --workspace ~/project --allow-apply  # the agent may bring its changes to your folder
   glovebox mcp --root ~/data --memory 4g            # files that the agent may copy in and out
   glovebox mcp --sandbox box                        # a sandbox of yours, which stays
+  glovebox mcp --backend docker                     # in a container, of the image of python unless --image names one
 
 It is started by an agent program, not by hand. Standard input and output carry the protocol.";
 

@@ -67,7 +67,7 @@ pub(crate) fn execute(
         let followed = runtime.block_on(following);
         return followed
             .map(|result| result.outcome.exit_code())
-            .map_err(|e| run::explain_not_found(e, language, &argv, Some(&args.id)));
+            .map_err(|e| run::explain_not_found(e, language, (&argv, &spec.image), Some(&args.id)));
     }
     attach::follow_left_behind(globals);
     let name = keys.name();
@@ -85,7 +85,7 @@ pub(crate) fn execute(
         Ok(Driven::Finished(finished)) => *finished,
         Ok(Driven::Abandoned) => return Ok(Outcome::Cancelled.exit_code()),
         Ok(Driven::Left(run, sandbox)) => return attach::leave(globals, sandbox, run),
-        Err(error) => return Err(run::explain_not_found(error, language, &argv, Some(&args.id))),
+        Err(error) => return Err(run::explain_not_found(error, language, (&argv, &spec.image), Some(&args.id))),
     };
     report::warnings(&result);
     let written = args.results.as_deref().map(|folder| session::write_results(&result, folder)).transpose()?;

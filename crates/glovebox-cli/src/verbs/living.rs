@@ -26,7 +26,7 @@ use crate::{
     backends::{self, Kind},
     flags::Flags,
     report,
-    table::table,
+    table::{of_columns, table},
     terminal,
 };
 
@@ -115,20 +115,20 @@ fn warn_of_unknown(found: &[SandboxStatus]) {
 fn listing(found: &[SandboxStatus], now: Timestamp, width: Option<usize>) -> String {
     let rows = || found.iter().map(|status| row(status, now));
     if width.is_some_and(|width| width < NARROW) {
-        let shown = |[id, name, state, _, ends, project, labels]: [String; 7]| {
+        let shown = |[id, name, state, backend, _, ends, project, labels]: [String; 8]| {
             let known_by = if name == "-" { short_id(&id, found) } else { name };
-            let others = [project, labels].into_iter().filter(|text| !["-", ""].contains(&text.as_str()));
+            let backend = if backend == Kind::Native.name() { "-".to_owned() } else { backend };
+            let others = [backend, project, labels].into_iter().filter(|text| !["-", ""].contains(&text.as_str()));
             [known_by, state, ends, others.collect::<Vec<_>>().join(" ")]
         };
         return table(["SANDBOX", "STATE", "ENDS", "OF"], &rows().map(shown).collect::<Vec<_>>(), width);
     }
-    if found.iter().any(|status| status.project.is_some()) {
-        let heading = ["SANDBOX", "NAME", "STATE", "CREATED", "ENDS", "PROJECT", "LABELS"];
-        return table(heading, &rows().collect::<Vec<_>>(), width);
-    }
-    let heading = ["SANDBOX", "NAME", "STATE", "CREATED", "ENDS", "LABELS"];
-    let shown = |[id, name, state, created, ends, _, labels]: [String; 7]| [id, name, state, created, ends, labels];
-    table(heading, &rows().map(shown).collect::<Vec<_>>(), width)
+    // What would be the same in every row is not told.
+    let backends = found.iter().any(|status| status.backend != Kind::Native.name());
+    let projects = found.iter().any(|status| status.project.is_some());
+    let heading = ["SANDBOX", "NAME", "STATE", "BACKEND", "CREATED", "ENDS", "PROJECT", "LABELS"];
+    let shown = [true, true, true, backends, true, true, projects, true];
+    of_columns(shown, heading, &rows().collect::<Vec<_>>(), width)
 }
 
 /// As much of an id as no other has, which is enough for every verb.
@@ -148,7 +148,7 @@ fn parse_state(text: &str) -> Result<SandboxState, String> {
     found.ok_or_else(|| "expected creating, ready, paused, stopping, stopped, destroying, gone or unknown".to_owned())
 }
 
-fn row(status: &SandboxStatus, now: Timestamp) -> [String; 7] {
+fn row(status: &SandboxStatus, now: Timestamp) -> [String; 8] {
     let labels = status.labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ");
     let ends = match (&status.ended, status.ends_at) {
         (Some(ended), _) => format!("{} {}", reason(ended), ago(now, ended.at)),
@@ -160,7 +160,8 @@ fn row(status: &SandboxStatus, now: Timestamp) -> [String; 7] {
     let name = status.name.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
     let state = status.state.to_string();
     let project = status.project.clone().unwrap_or_else(|| "-".to_owned());
-    [status.sandbox.to_string(), name, state, ago(now, status.created_at), ends, project, printable(&labels)]
+    let (backend, created) = (printable(&status.backend), ago(now, status.created_at));
+    [status.sandbox.to_string(), name, state, backend, created, ends, project, printable(&labels)]
 }
 
 fn reason(ended: &glovebox_engine::EndedAt) -> &'static str {

@@ -1,14 +1,14 @@
 //! `glovebox mcp`: a sandbox for each conversation with an AI agent.
 
-use std::{io::IsTerminal, mem::ManuallyDrop, sync::Arc};
+use std::{io::IsTerminal, mem::ManuallyDrop};
 
-use glovebox_core::{Command, Error, ErrorCode, Result, WorkspaceMode, parse_duration, parse_size};
+use glovebox_core::{Command, Error, ErrorCode, Language, Result, WorkspaceMode, parse_duration, parse_size};
 use glovebox_engine::Engine;
 use glovebox_ledger::Ledger;
 use glovebox_mcp::Settings;
 use glovebox_native::NativeBackend;
 
-use super::{data_dir, require_native, runtime};
+use super::{data_dir, living, runtime};
 use crate::{
     args::{Globals, McpArgs},
     backends::{self, Kind},
@@ -18,19 +18,24 @@ use crate::{
     signals::EndSignals,
 };
 
+/// What agents write code in, unless they say something else.
+const USUAL_LANGUAGE: &str = "python";
+
 pub(crate) fn execute(
     globals: &Globals,
     args: &McpArgs,
     flags: &Flags,
     backend: Option<Result<NativeBackend>>,
 ) -> Result<u8> {
-    require_native(globals, flags, "mcp")?;
-    let settings = settings(globals, args, flags)?;
+    let kind = kind(globals, args, flags)?;
+    let settings = settings(globals, args, flags, kind)?;
     if std::io::stdin().is_terminal() {
         report::say("this speaks the Model Context Protocol and waits for a client on standard input; Ctrl-C ends it");
     }
-    let backend = backend.unwrap_or_else(NativeBackend::start)?;
-    let engine = Engine::new(Arc::new(backend)).with_data_dir(data_dir(globals));
+    let engine = match args.sandbox {
+        Some(_) => living::making_engine(globals, flags, backend)?,
+        None => Engine::new(backends::making(globals, kind, backend)?).with_data_dir(data_dir(globals)),
+    };
     // Not taken apart at the end: it would wait for a read of standard input that nobody will answer.
     let runtime = ManuallyDrop::new(runtime()?);
     runtime.block_on(async {
@@ -43,9 +48,19 @@ pub(crate) fn execute(
     Ok(0)
 }
 
-fn settings(globals: &Globals, args: &McpArgs, flags: &Flags) -> Result<Settings> {
+/// The backend: of a sandbox that is there its own, else the one that was asked for.
+fn kind(globals: &Globals, args: &McpArgs, flags: &Flags) -> Result<Kind> {
+    let asked = backends::kind(globals, flags)?;
+    let Some(name) = &args.sandbox else { return Ok(asked) };
+    // One that is not there yet may be when it is needed.
+    let status = runtime()?.block_on(living::engine_below(&data_dir(globals)).status(name));
+    let is_of = |kind: &Kind| status.as_ref().is_ok_and(|status| status.backend == kind.name());
+    Ok([Kind::Native, Kind::Docker].into_iter().find(is_of).unwrap_or(asked))
+}
+
+fn settings(globals: &Globals, args: &McpArgs, flags: &Flags, kind: Kind) -> Result<Settings> {
     let mut spec = request::sandbox_spec(&args.of_sandbox, flags)?;
-    backends::choose_image(&mut spec, Kind::Native, None)?;
+    backends::choose_image(&mut spec, kind, Language::by_name(USUAL_LANGUAGE))?;
     spec.limits.timeout = flags.check("timeout", &args.timeout, parse_duration)?;
     spec.limits.output = flags.check("output-limit", &args.output_limit, parse_size)?;
     check_combinations(args, flags)?;
@@ -61,7 +76,7 @@ fn settings(globals: &Globals, args: &McpArgs, flags: &Flags) -> Result<Settings
         data_dir,
         name: flags.check("name", &args.name, parse_name)?,
         spec,
-        toolchains: files::toolchains(&args.of_sandbox, flags)?,
+        toolchains: backends::toolchains(kind, files::toolchains(&args.of_sandbox, flags)?)?,
         sandbox: args.sandbox.clone(),
         variables,
         labels: request::labels(&args.label, flags)?,

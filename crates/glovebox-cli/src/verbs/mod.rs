@@ -32,28 +32,13 @@ use glovebox_core::{Error, ErrorCode, Result};
 
 use tokio::runtime::Runtime;
 
-use crate::{
-    args::{self, Globals},
-    backends::{self, Kind},
-    flags::Flags,
-};
+use crate::args::{self, Globals};
 
 /// Prints the help, for a caller who named no verb.
 pub(crate) fn help() -> Result<u8> {
     // A reader that went away is no failure.
     let _ = args::command().print_help();
     Ok(0)
-}
-
-/// Makes sure that the backend that was asked for is the native one, for what the others do not have.
-fn require_native(globals: &Globals, flags: &Flags, what: &str) -> Result<()> {
-    match backends::kind(globals, flags)? {
-        Kind::Native => Ok(()),
-        Kind::Docker => {
-            let message = format!("the backend docker does not have `glovebox {what}` yet");
-            Err(Error::new(ErrorCode::NotSupported, message).hint("leave out --backend"))
-        }
-    }
 }
 
 /// One thread is all that a command line needs.

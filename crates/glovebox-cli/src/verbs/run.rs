@@ -10,8 +10,8 @@ use std::{
 };
 
 use glovebox_core::{
-    ChangeSet, Error, ErrorCode, Label, Language, Lifetime, Network, Outcome, Result, RunId, RunResult, SandboxId,
-    SandboxSpec, Step, WorkspaceMode,
+    ChangeSet, Error, ErrorCode, Image, ImageReference, Label, Language, Lifetime, Network, Outcome, Result, RunId,
+    RunResult, SandboxId, SandboxSpec, Step, WorkspaceMode,
 };
 use glovebox_engine::{Engine, Event, NewSandbox, Run, RunRequest};
 use glovebox_ledger::Ledger;
@@ -89,7 +89,7 @@ pub(crate) fn execute(
     let Finished { result, stderr_tail } = match runtime.block_on(driving) {
         Ok(Driven::Finished(finished)) => *finished,
         Ok(Driven::Abandoned | Driven::Left(..)) => return Ok(Outcome::Cancelled.exit_code()),
-        Err(error) => return Err(explain_not_found(error, language, &argv, None)),
+        Err(error) => return Err(explain_not_found(error, language, (&argv, &spec.image), None)),
     };
     report::warnings(&result);
     let stderr_tail = if result.step == Step::Compile { result.stderr.to_bytes() } else { stderr_tail };
@@ -377,10 +377,13 @@ const OF_SHELLS: [&str; 10] = ["cd", "source", ".", "export", "alias", "set", "u
 pub(super) fn explain_not_found(
     error: Error,
     language: Option<&Language>,
-    argv: &[String],
+    (argv, image): (&[String], &Image),
     sandbox: Option<&str>,
 ) -> Error {
     let program = argv[0].as_str();
+    if let (ErrorCode::CommandNotFound, Image::Reference(image)) = (error.code, image) {
+        return not_in_image(error, language, image);
+    }
     let hint = match (error.code, language) {
         (ErrorCode::CommandNotFound, Some(language)) => {
             return glovebox_engine::not_found(language, Some(error.message));
@@ -410,6 +413,18 @@ pub(super) fn explain_not_found(
         _ => return error,
     };
     error.hint(hint)
+}
+
+/// What is said of a program that an image does not have: nothing of this machine helps.
+fn not_in_image(error: Error, language: Option<&Language>, image: &ImageReference) -> Error {
+    match language {
+        Some(language) => {
+            let hint =
+                format!("name an image that has {0} with --image, or none: {0} has one of its own then", language.name);
+            glovebox_engine::not_found(language, Some(error.message)).hint(hint)
+        }
+        None => error.hint(format!("the image {image} does not have it; --image names another")),
+    }
 }
 
 /// Changes that stayed inside wait for somebody who looks at them. Scripts know that; people at a terminal are told.

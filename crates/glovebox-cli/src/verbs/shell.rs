@@ -8,6 +8,7 @@ use glovebox_native::NativeBackend;
 use super::{data_dir, exec, living, run, runtime};
 use crate::{
     args::{ExecArgs, Globals, RunArgs, ShellArgs},
+    backends::{self, Kind},
     flags::{Flags, Origin},
     terminal,
 };
@@ -52,13 +53,16 @@ pub(crate) fn execute(
     args.command.terminal = true;
     // What a variable or a file says of these is for runs of another kind.
     (args.command.language, args.command.code, args.command.stdin) = (None, None, None);
-    let name = match &args.id {
+    let (name, of_host) = match &args.id {
         Some(id) => living_name(globals, id)?,
-        None => "glovebox".to_owned(),
+        None => ("glovebox".to_owned(), backends::kind(globals, flags)? == Kind::Native),
     };
-    let program = after_dashes.filter(|words| !words.is_empty()).unwrap_or_else(|| {
-        args.command.env.push(prompt(&name));
-        shell()
+    let program = after_dashes.filter(|words| !words.is_empty()).unwrap_or_else(|| match of_host {
+        true => {
+            args.command.env.push(prompt(&name));
+            shell()
+        }
+        false => shell_of_image(&name),
     });
     match args.id {
         Some(id) => {
@@ -107,11 +111,13 @@ fn check(globals: &Globals, args: &ShellArgs, flags: &Flags) -> Result<()> {
     Ok(())
 }
 
-/// What a sandbox is called at the prompt: its name, or the end of its id, which differs most.
-fn living_name(globals: &Globals, id: &str) -> Result<String> {
+/// What a sandbox is called at the prompt: its name, or the end of its id, which differs most. And whether it has the programs of this
+/// machine.
+fn living_name(globals: &Globals, id: &str) -> Result<(String, bool)> {
     let status = runtime()?.block_on(living::engine_below(&data_dir(globals)).status(id))?;
     let id = status.sandbox.to_string();
-    Ok(status.name.map_or_else(|| format!("sb_…{}", &id[id.len() - 6..]), |name| name.to_string()))
+    let name = status.name.map_or_else(|| format!("sb_…{}", &id[id.len() - 6..]), |name| name.to_string());
+    Ok((name, status.backend == Kind::Native.name()))
 }
 
 /// A shell, as one that somebody talks to.
@@ -120,10 +126,26 @@ fn shell() -> Vec<OsString> {
     vec![shell.into(), "-i".into()]
 }
 
-/// The prompt: which sandbox it is, and which folder.
+/// A shell of an image, which is looked for inside. The images of distributions set a prompt of their own in a file that bash reads, and
+/// what it is asked to do before each prompt sets ours again.
+fn shell_of_image(name: &str) -> Vec<OsString> {
+    let [bash, sh] = [true, false].map(|is_bash| text_of_prompt(name, is_bash));
+    let script = format!(
+        "if command -v bash >/dev/null 2>&1; then PROMPT_COMMAND='PS1='\\''{bash}'\\''; unset PROMPT_COMMAND' exec bash -i; fi; \
+         PS1='{sh}' exec sh -i"
+    );
+    vec![SHELLS[1].into(), "-c".into(), script.into()]
+}
+
+/// The prompt as a variable.
 fn prompt(name: &str) -> String {
-    match SHELLS[0] == shell()[0].to_string_lossy() {
-        true => format!("PS1=\\[\\e[1;36m\\]{name}\\[\\e[0m\\]:\\[\\e[1;34m\\]\\w\\[\\e[0m\\]\\$ "),
-        false => format!("PS1={name}:$PWD\\$ "),
+    format!("PS1={}", text_of_prompt(name, SHELLS[0] == shell()[0].to_string_lossy()))
+}
+
+/// The prompt: which sandbox it is, and which folder. Names of sandboxes have no quotes in them.
+fn text_of_prompt(name: &str, is_bash: bool) -> String {
+    match is_bash {
+        true => format!("\\[\\e[1;36m\\]{name}\\[\\e[0m\\]:\\[\\e[1;34m\\]\\w\\[\\e[0m\\]\\$ "),
+        false => format!("{name}:$PWD\\$ "),
     }
 }

@@ -16,8 +16,8 @@ use glovebox_core::{Backend, Error, ErrorCode, FilePath, Outgrown, Result, Sandb
 use glovebox_proto::{
     Frame, FrameKind, bound,
     file::{
-        ArchiveEnd, Change, ChangeFiles, FolderArchive, ListFolder, MakeFolder, ReadFile, Remove, Rename, SetMode,
-        StatFile, WatchFiles, WriteFile,
+        ArchiveEnd, Change, ChangeFiles, FolderArchive, ListFolder, MakeFolder, ReadFile, ReadFiles, Remove, Rename,
+        SetMode, SmallFile, StatFile, WatchFiles, WriteFile,
     },
     path,
 };
@@ -168,6 +168,24 @@ impl Files {
         let entry = frames.first(FrameKind::Entry, "read").await.and_then(|frame| read(&frame));
         let entry = streams::entry(path.clone(), self.channel.judge(entry)?);
         Ok(FileStream::new(frames, entry, range))
+    }
+
+    /// Reads several small files by one request, links refused. Nothing of those that cannot be read.
+    pub(crate) async fn read_small(&self, files: Vec<SmallFile>) -> Result<Vec<Option<Bytes>>> {
+        let request = ReadFiles { files };
+        let mut frames = self.ask(path::READ_SMALL, &request).await?;
+        let mut contents = Vec::new();
+        for file in &request.files {
+            contents.push(self.channel.judge(match frames.receiving.next().await {
+                Ok(Some(frame)) if frame.kind == FrameKind::Failed => Ok(None),
+                Ok(Some(Frame { kind: FrameKind::FileData, payload })) if payload.len() <= file.length as usize => {
+                    Ok(Some(payload))
+                }
+                Ok(other) => Err(refused(other, "read")),
+                Err(error) => Err(error),
+            })?);
+        }
+        Ok(contents)
     }
 
     /// Writes a file, whole or not at all: it appears under its name when all bytes are there, and replaces what was there.

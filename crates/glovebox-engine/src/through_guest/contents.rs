@@ -17,7 +17,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{host::HostEntry, survey::Known};
+use super::{ahead::Ahead, host::HostEntry, survey::Known};
 use crate::files::{FileStream, Files, FollowLinks, Range};
 
 /// Something inside.
@@ -37,12 +37,14 @@ pub(super) struct Contents<'a> {
     files: (Files, Handle),
     left: u64,
     until: Instant,
+    /// What the walk will come to.
+    pub(super) ahead: Ahead,
 }
 
 impl<'a> Contents<'a> {
     pub(super) fn new(keeper: Option<&'a dyn ContentKeeper>, files: Files, runtime: Handle) -> Self {
         let until = Instant::now() + look_bound::KEEPING;
-        Contents { keeper, files: (files, runtime), left: look_bound::KEPT, until }
+        Contents { keeper, files: (files, runtime), left: look_bound::KEPT, until, ahead: Ahead::default() }
     }
 
     /// What stands in the folder of the host.
@@ -69,7 +71,7 @@ impl<'a> Contents<'a> {
     }
 
     /// Whether two files of one length differ. What cannot be read does.
-    pub(super) fn differ(&self, inside: Inside<'_>, host: HostEntry<'_>) -> Result<bool> {
+    pub(super) fn differ(&mut self, inside: Inside<'_>, host: HostEntry<'_>) -> Result<bool> {
         let (Some(mut new), Some(old)) = (self.open(inside)?, host.open_file()) else { return Ok(true) };
         let differ = differ_in_content(&mut new, &mut File::from(old));
         new.failure()?;
@@ -79,7 +81,7 @@ impl<'a> Contents<'a> {
     fn file<R: Content>(
         &mut self,
         stamp: &FileStamp,
-        open: impl FnOnce(&Self) -> Result<Option<R>>,
+        open: impl FnOnce(&mut Self) -> Result<Option<R>>,
     ) -> Result<FileKind> {
         let Some(keeper) = self.keeper else {
             return Ok(FileKind::File { bytes: stamp.bytes, sha256: None, not_kept: None });
@@ -94,7 +96,7 @@ impl<'a> Contents<'a> {
         &mut self,
         keeper: &dyn ContentKeeper,
         stamp: &FileStamp,
-        open: impl FnOnce(&Self) -> Result<Option<R>>,
+        open: impl FnOnce(&mut Self) -> Result<Option<R>>,
     ) -> Result<Result<KeptContent, NotKept>> {
         let bytes = stamp.bytes;
         if bytes > look_bound::KEPT_FILE {
@@ -126,8 +128,13 @@ impl<'a> Contents<'a> {
     }
 
     /// Opens a file inside. Nothing where it cannot be read.
-    fn open(&self, inside: Inside<'_>) -> Result<Option<Inflow>> {
+    fn open(&mut self, inside: Inside<'_>) -> Result<Option<Inflow>> {
+        self.read_ahead(inside)?;
         let (files, runtime) = &self.files;
+        if let Some(rest) = self.ahead.content(inside.path) {
+            let (runtime, until) = (runtime.clone(), self.until);
+            return Ok(Some(Inflow { stream: None, runtime, until, rest, failed: None }));
+        }
         let Ok(path) = FilePath::absolute([WORKSPACE_DIR.as_bytes(), b"/", inside.path].concat()) else {
             return Ok(None);
         };
@@ -140,7 +147,32 @@ impl<'a> Contents<'a> {
             Ok(Err(_)) => Ok(None),
             Ok(Ok(stream)) => {
                 let (runtime, until) = (runtime.clone(), self.until);
-                Ok(Some(Inflow { stream, runtime, until, rest: Bytes::new(), failed: None }))
+                Ok(Some(Inflow { stream: Some(stream), runtime, until, rest: Bytes::new(), failed: None }))
+            }
+        }
+    }
+}
+
+impl Contents<'_> {
+    /// Reads the next lot of small files, unless this one was read with the last. One that cannot be read so is opened by itself.
+    fn read_ahead(&mut self, inside: Inside<'_>) -> Result<()> {
+        if self.ahead.content(inside.path).is_some() {
+            return Ok(());
+        }
+        let keeper = self.keeper;
+        let wanted = |stamp: &FileStamp| {
+            keeper.is_none_or(|keeper| keeper.refuses(stamp).is_none() && keeper.known(stamp).is_none())
+        };
+        let Some(lot) = self.ahead.lot(inside.path, wanted) else { return Ok(()) };
+        let (files, runtime) = &self.files;
+        let reading = files.read_small(lot.clone());
+        match runtime.block_on(async { timeout_at(self.until, reading).await }) {
+            Ok(Err(error)) if is_of_guest(&error) => Err(error),
+            Ok(Err(_)) | Err(_) => Ok(()),
+            Ok(Ok(contents)) => {
+                let read = lot.into_iter().zip(contents);
+                self.ahead.keep(read.filter_map(|(file, content)| Some((file.path, content?))));
+                Ok(())
             }
         }
     }
@@ -162,7 +194,8 @@ impl Content for File {}
 
 /// The bytes of a file inside, on a thread that may wait for them.
 struct Inflow {
-    stream: FileStream,
+    /// Where more of them come from; nothing of a file that was read ahead.
+    stream: Option<FileStream>,
     runtime: Handle,
     until: Instant,
     rest: Bytes,
@@ -177,8 +210,8 @@ impl Content for Inflow {
 
 impl Read for Inflow {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.rest.is_empty() {
-            let (stream, until) = (&mut self.stream, self.until);
+        if let Some(stream) = self.stream.as_mut().filter(|_| self.rest.is_empty()) {
+            let until = self.until;
             match self.runtime.block_on(async { timeout_at(until, stream.next()).await }) {
                 Err(_) => return Err(io::ErrorKind::TimedOut.into()),
                 Ok(Err(error)) => {

@@ -6,6 +6,7 @@
 //! sandbox beside its record. A look takes another survey, compares the two ([`look`]), and reads what differs ([`contents`]).
 //! Everything else is as in a backend that looks by itself, so whoever asks cannot tell the difference.
 
+mod ahead;
 mod contents;
 mod host;
 mod look;
@@ -211,12 +212,16 @@ impl Inside {
             walk.see_root(name, root);
         }
         if let Some(outputs) = now.roots.get(OUTPUTS.as_bytes()) {
+            walk.contents.ahead.expect(outputs, None, OUTPUTS.as_bytes());
             walk.added_below(outputs, OUTPUTS.as_bytes())?;
         }
         let Some(working) = now.roots.get(WORKING.as_bytes()) else { return Ok(walk.finish()) };
         match &self.working {
             Working::Direct => {}
-            Working::Fresh => walk.added_below(working, WORKING.as_bytes())?,
+            Working::Fresh => {
+                walk.contents.ahead.expect(working, None, WORKING.as_bytes());
+                walk.added_below(working, WORKING.as_bytes())?;
+            }
             Working::Copied { source, noted, copied } => {
                 let copied = match copied.get() {
                     Some(copied) => copied,
@@ -229,6 +234,7 @@ impl Inside {
                 match &copied.folder {
                     Some(folder) => {
                         walk.copied_at = copied.at_ns;
+                        walk.contents.ahead.expect(working, before, WORKING.as_bytes());
                         walk.compare(working, before, Some(folder), WORKING.as_bytes())?;
                     }
                     None if before.is_some_and(|before| working.holds_the_same(before)) => {}

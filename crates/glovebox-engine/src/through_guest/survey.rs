@@ -64,6 +64,10 @@ impl Node {
         self.known.kind == EntryKind::Directory && !self.known.mounted
     }
 
+    pub(super) fn is_file(&self) -> bool {
+        self.known.kind == EntryKind::File
+    }
+
     /// Whether all that is in a folder is as it was.
     pub(super) fn holds_the_same(&self, before: &Node) -> bool {
         self.below.len() == before.below.len()

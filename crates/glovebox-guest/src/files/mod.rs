@@ -76,7 +76,7 @@ impl<T> At<T> for rustix::io::Result<T> {
 
 /// Whether this is the path of a request about files.
 pub(crate) fn serves(path: &str) -> bool {
-    let reading = [path::READ, path::LIST, path::STAT, path::SURVEY, path::PULL, path::WATCH];
+    let reading = [path::READ, path::READ_SMALL, path::LIST, path::STAT, path::SURVEY, path::PULL, path::WATCH];
     reading.contains(&path) || [path::WRITE, path::CHANGE, path::PUSH].contains(&path)
 }
 
@@ -101,6 +101,7 @@ pub(crate) async fn serve(ground: &Ground, path: &str, body: RecvStream, mut out
 async fn answer(path: &str, first: &Frame, frames: &mut Frames, out: &mut SendStream<Bytes>) -> Result<(), Trouble> {
     match path {
         path::READ => read::read(&message(first)?, out).await,
+        path::READ_SMALL => read::read_small(&message(first)?, out).await,
         path::WRITE => write::write(&message(first)?, frames, out).await,
         path::LIST => list::list(&message(first)?, out).await,
         path::SURVEY => survey::survey(&message(first)?, out).await,
