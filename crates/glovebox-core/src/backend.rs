@@ -47,6 +47,8 @@ pub struct Features {
     pub idmapped_mounts: bool,
     /// Every sandbox has ids of the host that nothing else has.
     pub own_ids: bool,
+    /// A sandbox that was killed and in which the kernel does not let a process die is told as one that ends, and is over when that process is.
+    pub ends_later: bool,
     /// The guest runs under another id than the commands.
     pub separate_guest: bool,
     /// Processes of several runs in one sandbox are told apart by the kernel, so that ending one run ends all of it,

@@ -6,6 +6,7 @@
 mod backend;
 mod change;
 mod command;
+mod ending;
 mod error;
 mod evidence;
 mod file_path;
@@ -32,6 +33,7 @@ pub use change::{
     Obstacle, SeenEntry, WorkspaceLook, look_bound,
 };
 pub use command::{Command, EnvName};
+pub use ending::waiting_in_kernel;
 pub use error::{Error, ErrorCode, Result};
 pub use evidence::{Evidence, GivenFile, StoreUse, Usage, UsageNow};
 pub use file_path::{FilePath, shown};

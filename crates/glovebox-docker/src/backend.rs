@@ -22,6 +22,7 @@ use bollard::query_parameters::KillContainerOptionsBuilder;
 use glovebox_core::{
     Backend, Created, Error, ErrorCode, Evidence, Features, Found, GuestStream, Image, ImageReference, Isolation,
     LimitsInForce, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState, StoreUse, UsageNow,
+    waiting_in_kernel,
 };
 use jiff::Timestamp;
 use tokio::{net::UnixListener, sync::OnceCell};
@@ -100,8 +101,8 @@ struct Held {
     watching: Watching,
     /// How many in this process hold on to a living sandbox.
     users: AtomicUsize,
-    /// Docker did not answer when the end was asked for.
-    unanswered: AtomicBool,
+    /// Why it is not known to have ended, although Docker was asked to end it.
+    unended: Mutex<Option<Error>>,
     /// Why the guest could not be met.
     trouble: Mutex<Option<(ErrorCode, String, Option<String>)>>,
 }
@@ -199,6 +200,22 @@ impl DockerBackend {
                 Ok(Some(met.groups.usage(disk)))
             }
             (Some(_), false) => self.client.usage(&held.container).await.map(Some),
+        }
+    }
+
+    /// What is said of a sandbox that Docker was asked to end, and that did not for this reason: who keeps it from ending, if that can be
+    /// seen from here.
+    fn unended(&self, id: SandboxId, held: &Held, error: Error) -> Error {
+        match error.code {
+            ErrorCode::BackendUnavailable => left_to_docker(&self.client.place).because(error),
+            ErrorCode::StillEnding => {
+                let processes = held.met.get().map(|met| met.groups.processes()).unwrap_or_default();
+                match processes.into_iter().find_map(waiting_in_kernel) {
+                    Some(waiting) => Error::still_ending(id, &waiting),
+                    None => error,
+                }
+            }
+            _ => error,
         }
     }
 
@@ -357,9 +374,10 @@ impl Backend for DockerBackend {
     async fn end(&self, id: SandboxId) -> Result<Option<Evidence>> {
         let Ok(held) = self.held(id) else { return Ok(None) };
         match self.kill(&held).await {
-            Err(error) if error.code == ErrorCode::BackendUnavailable => {
-                // What was counted is known all the same, and `destroy` says that the end is not.
-                held.unanswered.store(true, Ordering::Relaxed);
+            // What was counted is known all the same, and `destroy` says that the end is not.
+            Err(error) if [ErrorCode::BackendUnavailable, ErrorCode::StillEnding].contains(&error.code) => {
+                let unended = self.unended(id, &held, error);
+                *held.unended.lock().unwrap_or_else(PoisonError::into_inner) = Some(unended);
                 Ok(held.met.get().map(Met::evidence))
             }
             killed => killed,
@@ -373,12 +391,10 @@ impl Backend for DockerBackend {
 
     async fn destroy(&self, id: SandboxId) -> Result<()> {
         let Some(held) = self.all().remove(&id) else { return Ok(()) };
-        let removed = match held.unanswered.load(Ordering::Relaxed) {
-            true => Err(left_to_docker(&self.client.place)),
-            false => self.client.remove(&held.container).await.map_err(|error| match error.code {
-                ErrorCode::BackendUnavailable => left_to_docker(&self.client.place).because(error),
-                _ => error,
-            }),
+        let unended = held.unended.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let removed = match unended {
+            Some(unended) => Err(unended),
+            None => self.client.remove(&held.container).await.map_err(|error| self.unended(id, &held, error)),
         };
         held.meeting.remove();
         if removed.is_ok() {
@@ -428,7 +444,12 @@ impl Backend for DockerBackend {
             return Err(Error::new(ErrorCode::NotSupported, message).hint("glovebox stop keeps its files"));
         }
         held.meeting.note_pause(true).map_err(host_io)?;
-        self.client.ask("pause a container", SLOW, self.client.docker.pause_container(&held.container)).await?;
+        let asked = self.client.docker.pause_container(&held.container);
+        if let Err(error) = self.client.ask("pause a container", SLOW, asked).await {
+            // It goes on, and its time with it.
+            held.meeting.note_pause(false).map_err(host_io)?;
+            return Err(error);
+        }
         let groups = held.met.get().map(|met| met.groups.clone());
         let reclaiming = tokio::task::spawn_blocking(move || groups.and_then(|groups| groups.reclaim()));
         // It goes on when nobody waits for it any more.
@@ -475,7 +496,9 @@ fn left_to_docker(place: &str) -> Error {
 
 /// What is said of a failure of this machine's own.
 fn host_io(error: io::Error) -> Error {
-    Error::new(ErrorCode::HostIo, "an operation of the host failed").because(error)
+    let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    let failed = Error::new(ErrorCode::HostIo, "an operation of the host failed").because(error);
+    if is_full { failed.hint("make room on the disk of the data folder, or use another --data-dir") } else { failed }
 }
 
 /// Removes a folder and all in it, if it is there.

@@ -225,6 +225,14 @@ impl Client {
             let code =
                 if message.contains("No such image") { ErrorCode::ImageNotFound } else { ErrorCode::SandboxSetup };
             let told = format!("Docker could not do its part: {what}: {} ({status_code})", first_lines(message));
+            if message.contains("did not receive an exit event") {
+                return Error::new(ErrorCode::StillEnding, told)
+                    .hint("a process inside waits in the kernel, for a mount that does not answer perhaps: end what it waits for, and try again");
+            }
+            if message.contains("unable to freeze") {
+                return Error::new(ErrorCode::WrongState, told)
+                    .hint("a process inside waits in the kernel and cannot be frozen; the sandbox goes on");
+            }
             let failed = Error::new(code, told);
             return match message.contains("no space left on device") {
                 true => failed.hint("Docker's disk is full: docker system prune, or give it more room"),

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+    atomic::{AtomicUsize, Ordering},
 };
 
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum as State};
@@ -118,7 +118,7 @@ impl DockerBackend {
             before: self.look_at_volumes(spec).await,
             watching: Watching::default(),
             users: AtomicUsize::new(0),
-            unanswered: AtomicBool::default(),
+            unended: Mutex::default(),
             trouble: Mutex::default(),
         })))
     }

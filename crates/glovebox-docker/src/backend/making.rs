@@ -4,10 +4,7 @@ use std::{
     fs, io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicUsize},
-    },
+    sync::{Mutex, atomic::AtomicUsize},
 };
 
 use bollard::{
@@ -92,7 +89,7 @@ impl DockerBackend {
             before,
             watching: Watching::default(),
             users: AtomicUsize::new(1),
-            unanswered: AtomicBool::default(),
+            unended: Mutex::default(),
             trouble: Mutex::default(),
         };
         self.all().insert(id, held.into());

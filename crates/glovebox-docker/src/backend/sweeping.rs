@@ -120,17 +120,23 @@ impl Sweeper {
             _ => None,
         };
         let store = found.labels.as_ref().and_then(|labels| labels.get(owner::STORE));
-        if let (Some(reason), Some(folder)) = (reason, store.and_then(|store| Path::new(store).parent())) {
-            let note = serde_json::json!({ "reason": reason, "at_ms": Timestamp::now().as_millisecond() });
-            match fs::write(folder.join("ended.json"), note.to_string()) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(host_io(error)),
-                _ => {}
-            }
+        let folder = reason.and(store).and_then(|store| Path::new(store).parent());
+        let note = serde_json::json!({ "reason": reason, "at_ms": Timestamp::now().as_millisecond() }).to_string();
+        let noted = folder.map_or(Ok(()), |folder| fs::write(folder.join("ended.json"), &note));
+        let mut is_full = false;
+        match noted.map_err(|error| (error.kind(), error)) {
+            Ok(()) | Err((io::ErrorKind::NotFound, _)) => {}
+            Err((io::ErrorKind::StorageFull, _)) => is_full = true,
+            Err((_, error)) => return Err(host_io(error)),
         }
         self.client.remove(container).await?;
         // One that ended by itself is over, with all of its files.
         if let Some(store) = store.filter(|_| reason.is_some()) {
             self.remove_volumes(Path::new(store)).await?;
+        }
+        if let Some(folder) = folder.filter(|_| is_full) {
+            // What was just removed has made some room.
+            fs::write(folder.join("ended.json"), &note).map_err(host_io)?;
         }
         if let Some(id) = owner::sandbox(found) {
             Meeting::of(&self.runtime_folder, id).remove();

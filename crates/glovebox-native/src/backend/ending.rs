@@ -6,10 +6,10 @@
 
 use std::time::{Duration, Instant};
 
-use glovebox_core::{Error, ErrorCode, Result, SandboxId};
+use glovebox_core::{Error, ErrorCode, Result, SandboxId, waiting_in_kernel};
 
 use super::NativeBackend;
-use crate::{answers::Answers, cgroup::Side, plan::Answer, sys};
+use crate::{answers::Answers, cgroup::Side, plan::Answer};
 
 /// How often it is looked what keeps a sandbox from ending. A process that waits both times is not about to end.
 const LOOK: Duration = Duration::from_secs(2);
@@ -35,34 +35,20 @@ impl NativeBackend {
     /// A process of a sandbox that waits in the kernel, where it cannot be killed.
     fn waiting_process(&self, group: &str) -> Option<String> {
         let groups = self.cgroups().ok()?.named_living(group);
-        groups.processes(Side::Run).iter().find_map(|pid| described(*pid))
+        groups.processes(Side::Run).iter().find_map(|pid| waiting_in_kernel(*pid))
     }
 }
 
 /// The error for a sandbox that was killed and does not end.
 fn still_ending(id: SandboxId, waiting: Option<String>) -> Error {
-    let killed = format!("the sandbox {id} was killed, but");
     match waiting {
-        Some(waiting) => {
-            Error::new(ErrorCode::StillEnding, format!("{killed} does not end: {waiting} waits in the kernel"))
-                .hint("end what it waits for, a mount that does not answer perhaps; the rest is then removed")
-        }
+        Some(waiting) => Error::still_ending(id, &waiting),
         None => {
-            let message = format!("{killed} did not end within {} s", LONGEST.as_secs());
+            let message = format!("the sandbox {id} was killed, but did not end within {} s", LONGEST.as_secs());
             Error::new(ErrorCode::StillEnding, message)
                 .hint("the machine may have too much to do; the rest is removed when it has ended")
         }
     }
-}
-
-/// A process by its name and number, and where in the kernel it waits, if it does so without a chance to be killed.
-fn described(pid: i32) -> Option<String> {
-    let stat = sys::read_small(format!("/proc/{pid}/stat")).ok()?;
-    let (head, rest) = stat.rsplit_once(") ")?;
-    let name = glovebox_core::printable(head.split_once('(')?.1);
-    let place = sys::read_small(format!("/proc/{pid}/wchan")).ok().filter(|place| !["", "0"].contains(&place.trim()));
-    let place = place.map(|place| format!(", in {}", place.trim())).unwrap_or_default();
-    rest.starts_with('D').then(|| format!("{name} (process {pid}{place})"))
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ impl NativeBackend {
             watched_memory: !namespaces || !self.cgroups()?.held().memory,
             idmapped_mounts: namespaces && is_root,
             own_ids: namespaces && is_root,
+            ends_later: true,
             separate_guest: if namespaces { is_root || SubIds::of_caller().is_some() } else { uid.is_root() },
             run_groups: namespaces && self.cgroups()?.has_leaves(standing),
             living: namespaces,

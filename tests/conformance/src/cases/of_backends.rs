@@ -150,7 +150,19 @@ pub(crate) const OF_BACKENDS: &[About] = &[
     (
         "the backend has files_through_guest",
         |features| !features.files_through_guest,
-        &["nothing_moves_in_a_paused_sandbox_and_it_goes_on_where_it_was"],
+        &[
+            "nothing_moves_in_a_paused_sandbox_and_it_goes_on_where_it_was",
+            "a_sandbox_on_a_full_disk_runs_and_is_followed_stopped_and_destroyed",
+        ],
+    ),
+    (
+        "the backend does not declare ends_later",
+        |features| features.ends_later,
+        &[
+            "a_sandbox_that_cannot_be_stopped_says_why_and_is_stopped_later",
+            "a_sandbox_that_cannot_be_destroyed_says_why_and_is_removed_later",
+            "whoever_makes_the_next_sandbox_removes_one_that_could_not_be_destroyed",
+        ],
     ),
     (
         "the backend does not declare guest_outlives_pause",
