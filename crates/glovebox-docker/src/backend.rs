@@ -328,7 +328,7 @@ impl Backend for DockerBackend {
         let held = self.held(id)?;
         if held.spec.living.is_some() {
             // The guest is frozen with all else, and would not answer.
-            if self.look_at_state(id).await? == SandboxState::Paused {
+            if self.is_paused(id).await? {
                 let message = format!("the sandbox {id} is paused");
                 return Err(Error::new(ErrorCode::WrongState, message).hint(format!("glovebox resume {id}")));
             }

@@ -93,7 +93,7 @@ fn limits_without_root(daemon: &Daemon) -> Result<()> {
     images::load(&podman.client, &["busybox"])?;
     let folder = podman.folder();
     // Where the program is built may be out of that user's reach.
-    let program = folder.join("glovebox");
+    let program = folder.join("program");
     fs::copy(built("debug", "glovebox"), &program)?;
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
     let image = images::reference("busybox");

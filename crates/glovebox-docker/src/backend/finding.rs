@@ -40,6 +40,11 @@ impl DockerBackend {
         })
     }
 
+    /// Whether a living sandbox is paused. What is left of one that ended stays where it is: it tells how that came.
+    pub(super) async fn is_paused(&self, id: SandboxId) -> Result<bool> {
+        Ok(self.container_of(id).await?.is_some_and(|found| found.state == Some(State::PAUSED)))
+    }
+
     /// Why the guest of a container does not answer any more, as far as Docker can tell.
     pub(super) async fn look_why_gone(&self, container: &str) -> Option<Error> {
         let lost = |message: String| Some(Error::new(ErrorCode::SandboxLost, message));

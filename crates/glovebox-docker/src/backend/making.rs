@@ -305,10 +305,9 @@ pub(super) fn ready(report: Report) -> Result<Ready> {
     }
 }
 
-/// Whether this process sees the engine's volumes and all in them: nothing that a program makes its own is closed to root.
+/// Whether this process sees what the engine keeps, its volumes and all in them: nothing that a program makes its own is closed to root.
 fn can_be_watched(root: Option<&str>) -> bool {
-    let volumes = root.map(|root| Path::new(root).join("volumes"));
-    rustix::process::geteuid().is_root() && volumes.is_some_and(|volumes| fs::read_dir(volumes).is_ok())
+    rustix::process::geteuid().is_root() && root.is_some_and(|root| fs::read_dir(root).is_ok())
 }
 
 /// Writes a file, unless it is there.
