@@ -1,6 +1,7 @@
 //! The face of the Docker backend.
 
 mod elsewhere;
+mod ending;
 mod finding;
 mod making;
 mod sweeping;
@@ -18,11 +19,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use bollard::query_parameters::KillContainerOptionsBuilder;
 use glovebox_core::{
     Backend, Created, Error, ErrorCode, Evidence, Features, Found, GuestStream, Image, ImageReference, Isolation,
     LimitsInForce, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState, StoreUse, UsageNow,
-    waiting_in_kernel,
 };
 use jiff::Timestamp;
 use tokio::{net::UnixListener, sync::OnceCell};
@@ -201,31 +200,6 @@ impl DockerBackend {
             }
             (Some(_), false) => self.client.usage(&held.container).await.map(Some),
         }
-    }
-
-    /// What is said of a sandbox that Docker was asked to end, and that did not for this reason: who keeps it from ending, if that can be
-    /// seen from here.
-    fn unended(&self, id: SandboxId, held: &Held, error: Error) -> Error {
-        match error.code {
-            ErrorCode::BackendUnavailable => left_to_docker(&self.client.place).because(error),
-            ErrorCode::StillEnding => {
-                let processes = held.met.get().map(|met| met.groups.processes()).unwrap_or_default();
-                match processes.into_iter().find_map(waiting_in_kernel) {
-                    Some(waiting) => Error::still_ending(id, &waiting),
-                    None => error,
-                }
-            }
-            _ => error,
-        }
-    }
-
-    /// Ends the processes of a container, and says what was counted until then.
-    async fn kill(&self, held: &Held) -> Result<Option<Evidence>> {
-        let evidence = self.seen(held, None).await?;
-        let options = KillContainerOptionsBuilder::new().signal("SIGKILL").build();
-        let asked = self.client.docker.kill_container(&held.container, Some(options));
-        let killed = self.client.ask_if_there("end a container", SLOW, asked).await?;
-        Ok(evidence.filter(|_| killed.is_some()))
     }
 }
 
@@ -484,14 +458,6 @@ impl Backend for DockerBackend {
 /// What is said of a sandbox that is not there.
 fn gone(id: SandboxId) -> Error {
     Error::new(ErrorCode::SandboxLost, format!("the sandbox {id} is gone"))
-}
-
-/// What is said of a container whose end Docker was asked for and did not confirm.
-fn left_to_docker(place: &str) -> Error {
-    let message = format!("Docker at {place} does not answer, so nobody knows whether the container is removed");
-    Error::new(ErrorCode::StillEnding, message).hint(
-        "it ends by itself without us; when Docker answers again, `glovebox gc --backend docker` removes what is left",
-    )
 }
 
 /// What is said of a failure of this machine's own.
