@@ -308,7 +308,7 @@ fn root_inside_reaches_neither_the_guest_nor_what_is_its_own() {
 
 #[test]
 fn a_living_guest_outlives_its_connections_and_ends_when_nobody_uses_it() {
-    let mut container = Container::start(&Plan { living: true, idle_ms: Some(700), ..plan() });
+    let mut container = Container::start(&Plan { living: true, writes_to_host: true, idle_ms: Some(700), ..plan() });
     let mut first = container.accept();
     ready(&mut first);
     assert_eq!(first.read(&mut [0]).expect("the guest hangs up when it has reported"), 0);
