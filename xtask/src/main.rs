@@ -32,7 +32,8 @@ cargo xtask VERB
                             (--try also installs and uses them on three bare systems; root)
   docker start|stop|status  a private Docker daemon with the images of the tests; start prints its DOCKER_HOST (root)
   docker faults [WORDS]     breaks a daemon of its own in all ways, and tries what the Docker backend makes of it (root)
-  docker check              tries that daemon, its images and its registries, as test does (root)
+  docker check              tries that daemon, its images and its registries, and the command line on it, as test does (root)
+  docker commands           the command line on it alone (root)
   docker gvisor|podman|remote
                             the conformance suite in gVisor, on a private Podman, or as on another machine (root)
   docs [--check]            writes docs/reference and the README's picture, or says which file is stale

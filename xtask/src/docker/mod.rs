@@ -57,38 +57,21 @@ pub(crate) fn docker(args: &[String]) -> Result<()> {
             suites.run("command line, docker", command::check);
             suites.finish()
         }
-        ["commands"] => {
-            let mut suites = Suites::new();
-            suites.run("command line, docker", command::check);
-            suites.finish()
-        }
-        ["faults"] => {
-            let mut suites = Suites::new();
-            suites.run("Docker faults", faults::check);
-            suites.finish()
-        }
-        ["faults", filter] => {
-            let mut suites = Suites::new();
-            suites.run("Docker faults", || faults::some(filter));
-            suites.finish()
-        }
-        ["gvisor"] => {
-            let mut suites = Suites::new();
-            suites.run("conformance in gVisor", elsewhere::gvisor);
-            suites.finish()
-        }
-        ["podman"] => {
-            let mut suites = Suites::new();
-            suites.run("conformance on Podman", elsewhere::podman);
-            suites.finish()
-        }
-        ["remote"] => {
-            let mut suites = Suites::new();
-            suites.run("conformance on another machine", elsewhere::remote);
-            suites.finish()
-        }
+        ["commands"] => alone("command line, docker", command::check),
+        ["faults"] => alone("Docker faults", faults::check),
+        ["faults", filter] => alone("Docker faults", || faults::some(filter)),
+        ["gvisor"] => alone("conformance in gVisor", elsewhere::gvisor),
+        ["podman"] => alone("conformance on Podman", elsewhere::podman),
+        ["remote"] => alone("conformance on another machine", elsewhere::remote),
         _ => bail!("what was meant: start, stop, status, check, commands, faults, gvisor, podman or remote?"),
     }
+}
+
+/// Runs one suite, and says what became of it.
+fn alone(name: &str, work: impl FnOnce() -> Result<Counts>) -> Result<()> {
+    let mut suites = Suites::new();
+    suites.run(name, work);
+    suites.finish()
 }
 
 /// Starts the daemon and puts the images into it. Says how long each took.

@@ -3,7 +3,7 @@
 use std::{
     io,
     net::{Shutdown, TcpListener, TcpStream},
-    os::unix::net::UnixStream,
+    os::{fd::OwnedFd, unix::net::UnixStream},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     thread,
@@ -56,29 +56,19 @@ impl Relay {
 }
 
 fn carry(stream: TcpStream, target: &Target) -> io::Result<()> {
-    match target {
+    let there = match target {
         Target::Nobody => loop {
             thread::park();
         },
-        Target::Port(address) => {
-            let there = TcpStream::connect(address)?;
-            let (one, two) = (stream.try_clone()?, there.try_clone()?);
-            thread::spawn(move || {
-                let _ = io::copy(&mut &one, &mut &two);
-                let _ = two.shutdown(Shutdown::Write);
-            });
-            let _ = io::copy(&mut &there, &mut &stream);
-            stream.shutdown(Shutdown::Write)
-        }
-        Target::Socket(path) => {
-            let there = UnixStream::connect(path)?;
-            let (one, two) = (stream.try_clone()?, there.try_clone()?);
-            thread::spawn(move || {
-                let _ = io::copy(&mut &one, &mut &two);
-                let _ = two.shutdown(Shutdown::Write);
-            });
-            let _ = io::copy(&mut &there, &mut &stream);
-            stream.shutdown(Shutdown::Write)
-        }
-    }
+        Target::Port(address) => TcpStream::connect(address)?,
+        // Once it is connected, what is done with it is the same for every kind of socket.
+        Target::Socket(path) => TcpStream::from(OwnedFd::from(UnixStream::connect(path)?)),
+    };
+    let (one, two) = (stream.try_clone()?, there.try_clone()?);
+    thread::spawn(move || {
+        let _ = io::copy(&mut &one, &mut &two);
+        let _ = two.shutdown(Shutdown::Write);
+    });
+    let _ = io::copy(&mut &there, &mut &stream);
+    stream.shutdown(Shutdown::Write)
 }
