@@ -176,13 +176,22 @@ pub(crate) fn toolchains(kind: Kind, listed: Toolchains) -> Result<Toolchains> {
 
 /// Gives a sandbox of an engine that has no image `host` the one of its language, unless one was named. The native backend has
 /// no other.
-pub(crate) fn choose_image(spec: &mut SandboxSpec, kind: Kind, language: Option<&Language>) -> Result<()> {
+pub(crate) fn choose_image(
+    spec: &mut SandboxSpec,
+    flags: &Flags,
+    kind: Kind,
+    language: Option<&Language>,
+) -> Result<()> {
     if kind == Kind::Native && (spec.image != Image::Host || spec.runtime.is_some()) {
         let flag = if spec.image == Image::Host { "--runtime" } else { "--image" };
         return Err(Error::new(ErrorCode::NotSupported, format!("{flag} needs another backend than native"))
             .hint("add --backend docker; the native backend has the image `host` only"));
     }
     if kind == Kind::Docker && spec.image == Image::Host {
+        // Who named it gets no other in its place.
+        if flags.origin("image") != Origin::Default {
+            return Err(glovebox_docker::host_is_native_only());
+        }
         let name = language.map_or(BASE, |language| language.name);
         spec.image = of_catalog(name).or_else(|| of_catalog(BASE)).ok_or_else(|| {
             Error::new(ErrorCode::ImageNotFound, format!("there is no image for {name}")).hint("name one with --image")

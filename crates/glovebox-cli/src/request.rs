@@ -42,7 +42,7 @@ pub(crate) fn plan(
     let toolchains = backends::toolchains(kind, files::toolchains(&args.sandbox, flags)?)?;
     let typed = Typed { call: "glovebox run".to_owned(), program: &args.program, after_dashes };
     let mut plan = command_plan(globals, typed, &args.command, flags, (spec, toolchains))?;
-    backends::choose_image(&mut plan.request.spec, kind, plan.language)?;
+    backends::choose_image(&mut plan.request.spec, flags, kind, plan.language)?;
     plan.request.warnings.extend(fell_back);
     Ok(plan)
 }

@@ -23,6 +23,12 @@ const SILENCE: Duration = Duration::from_secs(60);
 const TRIES: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
+/// What is said of the image `host`, which no engine has.
+pub fn host_is_native_only() -> Error {
+    Error::new(ErrorCode::NotSupported, "the image `host` is of the backend native only")
+        .hint("name one with --image, such as --image python:3.12-slim, or use --backend native")
+}
+
 /// An image that Docker has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundImage {

@@ -32,5 +32,5 @@ mod told;
 mod transport;
 
 pub use backend::{DockerBackend, Settings};
-pub use images::{FoundImage, Listener, Progress};
+pub use images::{FoundImage, Listener, Progress, host_is_native_only};
 pub use looking::{Look, OLDEST_API, look, without_tls};

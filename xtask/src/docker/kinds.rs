@@ -49,6 +49,9 @@ pub(super) fn configuration(daemon: &Daemon) -> Result<()> {
     let said = String::from_utf8_lossy(&missing.stderr).into_owned();
     ensure!(missing.status.code() == Some(125), "a language that is not there ends with {}", missing.status);
     ensure!(said.contains("--image"), "of a language that is not there it says {said}");
+    let host = glovebox(daemon, &folder, &["run", DOCKER[0], DOCKER[1], "--image", "host", "--", "true"])?;
+    let said = String::from_utf8_lossy(&host.stderr).into_owned();
+    ensure!(host.status.code() == Some(125) && said.contains("--backend native"), "of the image host it says {said}");
     Ok(())
 }
 

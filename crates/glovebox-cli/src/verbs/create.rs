@@ -57,7 +57,7 @@ fn document(status: &SandboxStatus, warning: Option<Warning>) -> Result<Value> {
 
 fn plan(args: &CreateArgs, flags: &Flags, kind: Kind) -> Result<NewSandbox> {
     let mut spec = request::sandbox_spec(&args.sandbox, flags)?;
-    backends::choose_image(&mut spec, kind, None)?;
+    backends::choose_image(&mut spec, flags, kind, None)?;
     // A command is what variables are checked for.
     let command = environment::add_plain(Command::argv(["-"])?, &args.env_file, &args.env, flags)?;
     Ok(NewSandbox {

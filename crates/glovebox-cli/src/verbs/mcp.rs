@@ -60,7 +60,7 @@ fn kind(globals: &Globals, args: &McpArgs, flags: &Flags) -> Result<Kind> {
 
 fn settings(globals: &Globals, args: &McpArgs, flags: &Flags, kind: Kind) -> Result<Settings> {
     let mut spec = request::sandbox_spec(&args.of_sandbox, flags)?;
-    backends::choose_image(&mut spec, kind, Language::by_name(USUAL_LANGUAGE))?;
+    backends::choose_image(&mut spec, flags, kind, Language::by_name(USUAL_LANGUAGE))?;
     spec.limits.timeout = flags.check("timeout", &args.timeout, parse_duration)?;
     spec.limits.output = flags.check("output-limit", &args.output_limit, parse_size)?;
     check_combinations(args, flags)?;

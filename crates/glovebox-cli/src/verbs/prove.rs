@@ -23,7 +23,7 @@ pub(crate) fn execute(globals: &Globals, args: &ProveArgs, flags: &Flags) -> Res
     let isolation = flags.check("isolation", &args.isolation, Tier::parse)?;
     let image = flags.check("image", &args.image, Image::parse)?;
     let mut spec = SandboxSpec { isolation, image, runtime: args.runtime.clone(), ..SandboxSpec::default() };
-    backends::choose_image(&mut spec, kind, None)?;
+    backends::choose_image(&mut spec, flags, kind, None)?;
     let Some(token) = std::env::var(prove::VARIABLE).ok().filter(|token| is_token(token)) else {
         return Err(again_with_a_canary());
     };

@@ -33,7 +33,7 @@ use crate::{
     describe::{self, Entrance, Machine, OwnFiles},
     disk,
     gvisor::{self, Runtimes},
-    images::FoundImage,
+    images::{FoundImage, host_is_native_only},
     layers,
     meeting::{self, Meeting},
     owner, podman,
@@ -137,8 +137,7 @@ impl DockerBackend {
     /// The image that a sandbox starts from, fetched if it is not there.
     async fn image_of(&self, spec: &SandboxSpec) -> Result<FoundImage> {
         let Image::Reference(reference) = &self.named_image(spec) else {
-            return Err(Error::new(ErrorCode::NotSupported, "the image `host` is of the backend native only")
-                .hint("name one with --image, such as --image python:3.12-slim, or use --backend native"));
+            return Err(host_is_native_only());
         };
         if let Some(image) = self.client.image(reference).await? {
             return Ok(image);
