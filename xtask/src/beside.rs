@@ -1,9 +1,10 @@
-//! Builds that go on beside the suites. Most suites wait more than they work, and a build that gets only what they leave of the
-//! processors disturbs none of them.
+//! What is done by another process than the one that runs the suites. Most suites wait more than they work, so builds go on beside them with what they
+//! leave of the processors; Docker's suites have a process and an output of their own.
 
 use std::{
     fs::{self, File},
-    process::{Child, Command, Stdio},
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -17,12 +18,17 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
+    /// Starts a build.
+    pub(crate) fn build(name: &'static str, argv: &[&str]) -> Result<Beside> {
+        Beside::start(name, &[&["chrt", "--idle", "0"], argv].concat())
+    }
+
     /// Starts a command. What it prints is shown when it is waited for. It ends with this process.
-    pub(crate) fn start(name: &'static str, argv: &[&str]) -> Result<Beside> {
+    fn start(name: &'static str, argv: &[&str]) -> Result<Beside> {
         fs::create_dir_all(built("", "beside"))?;
         let output = File::create(Beside::log(name))?;
         let child = Command::new("setpriv")
-            .args(["--pdeathsig", "TERM", "chrt", "--idle", "0"])
+            .args(["--pdeathsig", "TERM"])
             .args(argv)
             .current_dir(root())
             .stdin(Stdio::null())
@@ -33,12 +39,35 @@ impl Beside {
         Ok(Beside { name, child })
     }
 
+    /// Starts a verb of this program that runs suites and writes to this file what became of them.
+    pub(crate) fn suites(name: &'static str, verb: &[&str], told: &Path) -> Result<Beside> {
+        if told.exists() {
+            fs::remove_file(told)?;
+        }
+        // Not that of this process: a build of everything may have put another file in its place.
+        let program = built("debug", "xtask");
+        let program = program.to_str().context("the path of this program is not UTF-8")?;
+        let beside = Beside::start(name, &[&[program], verb].concat())?;
+        println!(
+            "\n=== {name}: what they print comes at their end, and is until then in {}",
+            Beside::log(name).display()
+        );
+        Ok(beside)
+    }
+
     /// Waits for its end, and shows what it printed. An error unless it exits with 0.
-    pub(crate) fn wait(mut self) -> Result<()> {
+    pub(crate) fn wait(self) -> Result<()> {
+        let name = self.name;
+        let status = self.end()?;
+        ensure!(status.success(), "{name} ended with {status}");
+        Ok(())
+    }
+
+    /// Waits for its end, and shows what it printed.
+    pub(crate) fn end(mut self) -> Result<ExitStatus> {
         let status = self.child.wait()?;
         eprint!("{}", String::from_utf8_lossy(&fs::read(Beside::log(self.name))?));
-        ensure!(status.success(), "{} ended with {status}", self.name);
-        Ok(())
+        Ok(status)
     }
 
     fn log(name: &str) -> std::path::PathBuf {

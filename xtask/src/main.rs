@@ -31,7 +31,8 @@ cargo xtask VERB
   dist [--try]              the static program, packed: archive, Debian package, install script, checksums
                             (--try also installs and uses them on three bare systems; root)
   docker start|stop|status  a private Docker daemon with the images of the tests; start prints its DOCKER_HOST (root)
-  docker faults [WORDS]     breaks a daemon of its own in all ways, and tries what the Docker backend makes of it (root)
+  docker test               all suites with a Docker engine, with what is built, as test runs them (root)
+  docker faults [WORDS]     breaks daemons of its own in all ways, and tries what the Docker backend makes of it (root)
   docker check              tries that daemon, its images and its registries, and the command line on it, as test does (root)
   docker commands           the command line on it alone (root)
   docker gvisor|podman|remote

@@ -156,7 +156,7 @@ pub(crate) fn docker(data_dir: &Path) -> Result<DockerBackend> {
         host: None,
         image: None,
         runtime: None,
-        runtime_folder: NativeBackend::runtime_folder(),
+        runtime_folder: NativeBackend::own_runtime_folder()?,
         data_folder: data_dir.to_owned(),
         progress: Some(fetching::listen),
     })

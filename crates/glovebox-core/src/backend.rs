@@ -71,12 +71,14 @@ pub struct Features {
     pub inode_limit: bool,
     /// Programs meet the host's own kernel. Another one, such as gVisor's, lacks calls of it, files of its `/proc` and what it counts.
     pub host_kernel: bool,
-    /// No folder of the host holds the files of a sandbox, so they are there only while it runs: see
+    /// No folder of the host holds the files of a sandbox, so they are reached through a guest: see
     /// [`Backend::files_through_guest`].
     pub files_through_guest: bool,
     /// A sandbox sees the host's own files and folders, and can be let write to them. Else they are copied to where it is, and it
     /// can read them.
     pub host_folders: bool,
+    /// Volumes are kept where the sandboxes are, on another machine: see [`Backend::keeps_volumes_at`].
+    pub volumes_elsewhere: bool,
     /// What the kernel counted is read where it counts: the most processes that there were, those that were refused, and how full
     /// the files are.
     pub counters: bool,
@@ -148,7 +150,8 @@ pub trait Backend: Send + Sync {
 
     /// Whether the files of its sandboxes can be reached through the guest alone. The engine then copies a workspace in whose
     /// writes stay inside, so [`Backend::create`] is told of none, and finds out changes by asking the guest, so
-    /// [`Backend::changes`] is never called. It is what [`Features::files_through_guest`] says, without asking.
+    /// [`Backend::changes`] is never called; those of a living sandbox that does not run by asking that of another one, which shows its
+    /// files ([`SandboxSpec::files_of`]). It is what [`Features::files_through_guest`] says, without asking.
     fn files_through_guest(&self) -> bool {
         false
     }
@@ -266,6 +269,16 @@ pub trait Backend: Send + Sync {
     /// Removes the folder that holds the files of a living sandbox, which must have ended.
     async fn remove_store(&self, _store: &Path) -> Result<()> {
         Err(not_supported(self.name(), "sandboxes that stay"))
+    }
+
+    /// Where volumes of its sandboxes are kept, if that is no folder of this machine: what people know it by, and what tells it from others.
+    fn keeps_volumes_at(&self) -> Option<String> {
+        None
+    }
+
+    /// Removes a volume that is kept there, by the name that it has there. One that is not there is as good as removed.
+    async fn remove_volume_there(&self, _volume: &str) -> Result<()> {
+        Err(not_supported(self.name(), "remove volumes of another machine"))
     }
 
     /// Removes what dead owners left, and says what it was.

@@ -42,7 +42,7 @@ pub use image::{Image, ImageReference};
 pub use isolation::{Isolation, Layer, Tier};
 pub use language::{CompileForm, Filling, Language, Shebang, Version, Way, parse_version};
 pub use limits::{DEFAULT_GRACE, Enforcement, Limits, LimitsInForce};
-pub use living::{EndReason, Lifetime, Living, SandboxName, SandboxRecord, SandboxState};
+pub use living::{EndReason, Lifetime, Living, SANDBOXES_DIR, SandboxName, SandboxRecord, SandboxState, living_store};
 pub use outcome::{Ending, LimitKind, Outcome, decide_outcome};
 pub use path::InsidePath;
 pub use pauses::{FREEZING, Pauses};
@@ -53,8 +53,8 @@ pub use result::{
 pub use secret::{Secret, SecretScan};
 pub use session::{ExceptionRecord, ResultKind, ResultRecord, SessionName, SessionRecord};
 pub use spec::{
-    Access, HOME_DIR, Label, Mount, MountKind, Network, OUTPUTS_DIR, PROGRAM_DIR, SandboxSpec, User, WORKING_DIR,
-    WORKSPACE_DIR, Workspace, WorkspaceMode,
+    Access, FilesOf, HOME_DIR, Label, Mount, MountKind, Network, OUTPUTS_DIR, PROGRAM_DIR, SandboxSpec, User,
+    WORKING_DIR, WORKSPACE_DIR, Workspace, WorkspaceMode,
 };
 pub use value::{parse_count, parse_cpus, parse_duration, parse_memory, parse_open_files, parse_size};
 pub use volume::{Cache, DEFAULT_VOLUME_BYTES, PROJECT_DIR, PROJECT_FILES_DIR, ProjectName, VolumeMount, VolumeName};

@@ -1,6 +1,11 @@
 //! Sandboxes that stay when those who made them are gone.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -166,6 +171,14 @@ pub struct SandboxRecord {
     pub spec: SandboxSpec,
     /// When it was made.
     pub created_at: Timestamp,
+}
+
+/// The folder below a data folder that holds the records of living sandboxes, each in a folder of its id.
+pub const SANDBOXES_DIR: &str = "sandboxes";
+
+/// Where the record of a living sandbox has the place for its files, below the folder of all records.
+pub fn living_store(sandboxes: &Path, id: SandboxId) -> PathBuf {
+    sandboxes.join(id.to_string()).join("files")
 }
 
 #[cfg(test)]

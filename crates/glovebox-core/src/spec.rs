@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Cache, Error, ErrorCode, Image, InsidePath, Layer, Limits, Living, ProjectName, Result, Tier, VolumeMount, volume,
+    Cache, Error, ErrorCode, Image, InsidePath, Layer, Limits, Living, ProjectName, Result, SandboxId, Tier,
+    VolumeMount, volume,
 };
 
 /// The workspace inside.
@@ -59,6 +60,10 @@ pub struct SandboxSpec {
     /// What makes it a living one; one without it ends with those who made it.
     #[serde(default)]
     pub living: Option<Living>,
+    /// The living sandbox, which does not run, whose files are in its `/workspace`, to be read. The engine makes such a one to look at them,
+    /// where a backend reaches files through the guest alone; no other backend is asked for it.
+    #[serde(skip)]
+    pub files_of: Option<FilesOf>,
     /// The weakest tier that the caller accepts. A better one is taken wherever the host gives it.
     #[serde(default)]
     pub isolation: Tier,
@@ -79,9 +84,19 @@ impl Default for SandboxSpec {
             user: User::default(),
             required_layers: Vec::new(),
             living: None,
+            files_of: None,
             isolation: Tier::default(),
         }
     }
+}
+
+/// The files of a living sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilesOf {
+    /// The sandbox.
+    pub sandbox: SandboxId,
+    /// The folder that knows of its files, or holds them.
+    pub store: PathBuf,
 }
 
 /// What a sandbox can reach over the network.
@@ -151,6 +166,11 @@ pub enum MountKind {
     Host,
     /// Glovebox's own storage, which several sandboxes may share and which has a size of its own.
     Volume {
+        /// How much it may hold.
+        bytes: u64,
+    },
+    /// The same on another machine: the source is the name that it has there.
+    VolumeElsewhere {
         /// How much it may hold.
         bytes: u64,
     },

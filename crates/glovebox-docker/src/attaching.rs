@@ -101,7 +101,8 @@ fn check_one(spec: &SandboxSpec, mount: &Mount, attacher: Attacher) -> Result<()
         let message = format!("the path {} is no text, so Docker cannot be told of it", mount.source.display());
         return Err(Error::new(ErrorCode::NotSupported, message).hint("rename the folder, or use --backend native"));
     }
-    if mount.kind == MountKind::Host || attacher == Attacher::Us || is_user_of_commands() {
+    let is_ours = matches!(mount.kind, MountKind::Volume { .. });
+    if !is_ours || attacher == Attacher::Us || is_user_of_commands() {
         return Ok(());
     }
     let message = match may_attach() {

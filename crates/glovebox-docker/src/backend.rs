@@ -3,13 +3,17 @@
 mod elsewhere;
 mod ending;
 mod finding;
+mod later;
 mod making;
+mod showing;
+mod starting;
 mod sweeping;
+mod unfinished;
 mod watching;
 
 use std::{
     collections::HashMap,
-    fmt, fs, io,
+    fmt, io,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -21,14 +25,17 @@ use std::{
 use async_trait::async_trait;
 use glovebox_core::{
     Backend, Created, Error, ErrorCode, Evidence, Features, Found, GuestStream, Image, ImageReference, Isolation,
-    LimitsInForce, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState, StoreUse, UsageNow,
+    LimitsInForce, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState, UsageNow,
 };
 use jiff::Timestamp;
-use tokio::{net::UnixListener, sync::OnceCell};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    sync::OnceCell,
+};
 
 use crate::{
     attaching,
-    bridge::Key,
+    bridge::{Bridge, Key},
     client::{Client, QUICK, SLOW},
     counted::Groups,
     describe::{self, Machine, OwnFiles},
@@ -36,8 +43,10 @@ use crate::{
     gvisor,
     images::{FoundImage, Listener},
     meeting::Meeting,
+    owner::Stores,
     told::Ear,
 };
+use ending::GuestHandle;
 use watching::Watching;
 
 /// Where a Docker backend finds what it needs.
@@ -51,7 +60,7 @@ pub struct Settings {
     pub runtime: Option<String>,
     /// The folder for sockets, which does not outlive the host.
     pub runtime_folder: PathBuf,
-    /// The folder for what does.
+    /// The folder for what does, that of the engine which this backend is for.
     pub data_folder: PathBuf,
     /// Who hears how far a fetch is.
     pub progress: Option<fn(&ImageReference) -> Listener>,
@@ -66,6 +75,8 @@ pub struct DockerBackend {
     /// The files of ours that an engine on another machine has.
     installed: Installed,
     sandboxes: Sandboxes,
+    /// Where the records of living ones are.
+    stores: Stores,
     /// How often what others left is removed, in a process that lives that long.
     sweeps_every: Duration,
     /// Whether somebody does so.
@@ -90,8 +101,12 @@ struct Held {
     meeting: Meeting,
     /// Where the guest is waited for, until it came.
     listener: Mutex<Option<UnixListener>>,
+    /// That of a one-shot sandbox, if it came before Docker said that it started.
+    arrived: Mutex<Option<UnixStream>>,
     /// What the guest lets somebody in for, where it is on another machine and this process made it.
     key: Option<Key>,
+    /// The bridge to it there, which all connections of this process go over.
+    bridge: tokio::sync::Mutex<Option<Bridge>>,
     /// Who hears of kills for memory there.
     ear: Option<Ear>,
     met: OnceCell<Met>,
@@ -112,6 +127,8 @@ struct Met {
     channel: Mutex<Option<GuestStream>>,
     /// The guest, as the host knows it, if it is on this machine.
     pid: Option<i32>,
+    /// A handle on that of a one-shot sandbox, where this process may have one.
+    guest: Option<GuestHandle>,
     groups: Groups,
     created: Created,
 }
@@ -123,13 +140,23 @@ impl fmt::Debug for Met {
 }
 
 impl DockerBackend {
+    /// A backend for the usual engine, which keeps all that it needs below a folder of the caller's own, and whose sandboxes are of this image unless
+    /// they name another.
+    pub fn start(folder: impl Into<PathBuf>, image: &str) -> Result<Self> {
+        let folder = folder.into();
+        let image =
+            Some(ImageReference::parse(image).map_err(|error| Error::new(ErrorCode::Usage, error.to_string()))?);
+        let (runtime_folder, data_folder) = (folder.join("run"), folder);
+        DockerBackend::new(Settings { host: None, image, runtime: None, runtime_folder, data_folder, progress: None })
+    }
+
     /// A backend for the engine that the settings name. Nothing is asked of it yet.
     pub fn new(settings: Settings) -> Result<Self> {
         let client = Client::new(settings.host.as_deref())?;
-        let sandboxes = Sandboxes::default();
+        let (sandboxes, stores) = (Sandboxes::default(), Stores::below(settings.data_folder.clone()));
         let (machine, sweeps) = (OnceCell::new(), AtomicBool::default());
         let (installed, sweeps_every) = (Installed::default(), sweeping::EVERY);
-        Ok(DockerBackend { client, settings, machine, installed, sandboxes, sweeps_every, sweeps })
+        Ok(DockerBackend { client, settings, machine, installed, sandboxes, stores, sweeps_every, sweeps })
     }
 
     /// Removes what dead owners left at another pace than once an hour. The first time is with the first sandbox, behind its
@@ -175,7 +202,8 @@ impl DockerBackend {
 
     /// What is known of a sandbox, once its guest said that it is ready.
     async fn met<'a>(&self, held: &'a Held) -> Result<&'a Met> {
-        held.met.get_or_try_init(|| async { self.meet(held).await.inspect_err(|error| held.note(error)) }).await
+        let meet = || async { self.meet_and_note(held).await.inspect_err(|error| held.note(error)) };
+        held.met.get_or_try_init(meet).await
     }
 
     /// What was counted of a sandbox until now, by this kernel or by an engine on another machine.
@@ -220,36 +248,6 @@ impl Held {
     }
 }
 
-impl Met {
-    /// What the kernel counted until now.
-    fn evidence(&self) -> Evidence {
-        self.groups.evidence(self.store())
-    }
-
-    /// How full the file systems of a one-shot sandbox are. The fullest one decides.
-    fn store(&self) -> StoreUse {
-        let unknown = Evidence::unknown().store;
-        if self.created.limits.store != "tmpfs" {
-            return unknown;
-        }
-        let Some(pid) = self.pid else { return unknown };
-        let root = Path::new("/proc").join(pid.to_string()).join("root");
-        let mut store: Option<StoreUse> = None;
-        for folder in ["workspace", "home/user", "tmp", "dev/shm"] {
-            let Ok(found) = rustix::fs::statvfs(root.join(folder)) else { return unknown };
-            let used = (found.f_blocks - found.f_bfree) * found.f_frsize;
-            let (free, inodes) = (found.f_bavail * found.f_frsize, found.f_favail);
-            let before = store.unwrap_or(StoreUse { used_bytes: 0, free_bytes: u64::MAX, free_inodes: u64::MAX });
-            store = Some(StoreUse {
-                used_bytes: before.used_bytes + used,
-                free_bytes: before.free_bytes.min(free),
-                free_inodes: before.free_inodes.min(inodes),
-            });
-        }
-        store.unwrap_or(unknown)
-    }
-}
-
 #[async_trait]
 impl Backend for DockerBackend {
     fn name(&self) -> &'static str {
@@ -275,7 +273,9 @@ impl Backend for DockerBackend {
             group_namespace: machine.group_namespaces,
             inode_limit: !machine.is_podman,
             host_folders: is_local,
+            volumes_elsewhere: !is_local,
             counters: is_local,
+            ends_later: is_local && !machine.is_podman,
             ..Features::default()
         };
         let in_gvisor = machine.runtimes.is_gvisor(self.settings.runtime.as_deref());
@@ -307,7 +307,7 @@ impl Backend for DockerBackend {
                 return Err(Error::new(ErrorCode::WrongState, message).hint(format!("glovebox resume {id}")));
             }
             return Ok(match self.client.is_local() {
-                true => Box::new(held.meeting.connect().await.map_err(|error| gone(id).because(error))?),
+                true => Box::new(held.connect().await.map_err(|error| gone(id).because(error))?),
                 false => Box::new(self.reach(id, &held).await?),
             });
         }
@@ -332,6 +332,8 @@ impl Backend for DockerBackend {
     }
 
     async fn watched_limit(&self, id: SandboxId, _run: Option<RunId>) -> Outgrown {
+        // Most runs are over by then, and nobody starts a thread for them.
+        tokio::time::sleep(BEFORE_THE_FIRST_LOOK).await;
         if let Ok(held) = self.held(id)
             && let Some(watch) = self.watch_over(id, &held).await
             && let Ok(outgrown) = watch.follow().recv().await
@@ -352,7 +354,7 @@ impl Backend for DockerBackend {
             Err(error) if [ErrorCode::BackendUnavailable, ErrorCode::StillEnding].contains(&error.code) => {
                 let unended = self.unended(id, &held, error);
                 *held.unended.lock().unwrap_or_else(PoisonError::into_inner) = Some(unended);
-                Ok(held.met.get().map(Met::evidence))
+                Ok(held.met.get().filter(|_| self.client.is_local()).map(Met::evidence))
             }
             killed => killed,
         }
@@ -364,17 +366,7 @@ impl Backend for DockerBackend {
     }
 
     async fn destroy(&self, id: SandboxId) -> Result<()> {
-        let Some(held) = self.all().remove(&id) else { return Ok(()) };
-        let unended = held.unended.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let removed = match unended {
-            Some(unended) => Err(unended),
-            None => self.client.remove(&held.container).await.map_err(|error| self.unended(id, &held, error)),
-        };
-        held.meeting.remove();
-        if removed.is_ok() {
-            self.take_back(id, &held.spec).await;
-        }
-        removed
+        self.destroy_held(id).await
     }
 
     fn abandon(&self, id: SandboxId) {
@@ -386,8 +378,14 @@ impl Backend for DockerBackend {
             let (sweeper, container) = (self.sweeper(), held.container.clone());
             let given =
                 (!self.client.is_local() && describe::needs_files(&held.spec)).then(|| describe::volume_of_given(id));
-            // What does not succeed here is found by its labels.
-            runtime.spawn(async move { sweeper.remove(&container, given.as_deref()).await });
+            // One that stays may be started again meanwhile, in the same folder.
+            let meeting = held.spec.living.is_none().then(|| held.meeting.clone());
+            runtime.spawn(async move {
+                // What does not succeed here is found by its labels.
+                let _ = sweeper.remove(&container, given.as_deref()).await;
+                // Podman makes a folder again that is gone when it comes to mount it.
+                meeting.iter().for_each(Meeting::remove);
+            });
         }
     }
 
@@ -450,6 +448,14 @@ impl Backend for DockerBackend {
         self.sweeper().remove_volumes(store).await
     }
 
+    fn keeps_volumes_at(&self) -> Option<String> {
+        (!self.client.is_local()).then(|| self.client.place.clone())
+    }
+
+    async fn remove_volume_there(&self, volume: &str) -> Result<()> {
+        self.remove_volume(volume).await.map(drop)
+    }
+
     async fn collect_garbage(&self) -> Result<Vec<String>> {
         self.sweeper().remove_left().await
     }
@@ -467,13 +473,8 @@ fn host_io(error: io::Error) -> Error {
     if is_full { failed.hint("make room on the disk of the data folder, or use another --data-dir") } else { failed }
 }
 
-/// Removes a folder and all in it, if it is there.
-fn remove_folder(folder: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
-}
+/// How long a run goes on before somebody looks at what it writes. Looks are some tenths of a second apart.
+const BEFORE_THE_FIRST_LOOK: Duration = Duration::from_millis(20);
 
 /// How long is waited for memory to be given back.
 const RECLAIMING: Duration = Duration::from_secs(2);

@@ -1,5 +1,5 @@
-//! The channel of a sandbox whose engine is on another machine: a bridge is started inside, and its streams come through the
-//! engine.
+//! The channel of a sandbox whose engine is on another machine: a bridge is started inside, its streams come through the
+//! engine, and all connections of this process to that sandbox go over it.
 
 use std::{
     fmt, fs,
@@ -19,7 +19,13 @@ use bollard::{
 use bytes::{Buf, Bytes};
 use futures_util::Stream;
 use glovebox_core::{Error, ErrorCode, Result};
-use glovebox_proto::container::{GUEST, Report};
+use glovebox_guest::container::Carried;
+use glovebox_proto::{
+    bound,
+    container::{GUEST, Report},
+};
+use h2::client::{Builder, SendRequest};
+use http::{Request, StatusCode};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
@@ -31,7 +37,7 @@ use crate::{
 /// What the key of a living sandbox is kept in, beside what else is known of it.
 const KEY: &str = "docker-key";
 
-/// How long a bridge may take from its start until it says what the guest has to report. The guest may have begun only just now.
+/// How long it may take until a bridge carries what the guest has to report. The guest may have begun only just now.
 const ARRIVAL: Duration = Duration::from_secs(60);
 
 /// How much of the engine's frames is read at once.
@@ -90,8 +96,57 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A byte stream to the guest, through a bridge.
+/// A bridge to the guest of a sandbox. It ends with its last user.
+#[derive(Clone, Debug)]
 pub(crate) struct Bridge {
+    streams: SendRequest<Bytes>,
+    /// Docker's id of it.
+    exec: String,
+}
+
+impl PartialEq for Bridge {
+    fn eq(&self, other: &Self) -> bool {
+        self.exec == other.exec
+    }
+}
+
+impl Bridge {
+    /// Connects to the guest, and hears what it has to report. What follows is the channel.
+    pub(crate) async fn connect(&self) -> Result<(Carried, Report)> {
+        let arrival = async {
+            let mut carried = self.carry().await?;
+            let report = meeting::report(&mut carried).await?;
+            Ok::<_, io::Error>((carried, report))
+        };
+        match tokio::time::timeout(ARRIVAL, arrival).await {
+            Ok(arrived) => arrived.map_err(|error| match is_full(&error.to_string()) {
+                true => too_many().because(error),
+                false => {
+                    Error::new(ErrorCode::SandboxLost, "the guest cannot be reached through its bridge").because(error)
+                }
+            }),
+            Err(_) => {
+                let message = format!("the guest was not reached through its bridge within {} s", ARRIVAL.as_secs());
+                Err(Error::new(ErrorCode::SandboxSetup, message).hint("is that machine so busy? try again"))
+            }
+        }
+    }
+
+    /// Has one more connection carried.
+    async fn carry(&self) -> io::Result<Carried> {
+        let request = Request::post("http://guest/").body(()).map_err(io::Error::other)?;
+        let mut streams = self.streams.clone().ready().await.map_err(io::Error::other)?;
+        let (response, sending) = streams.send_request(request, false).map_err(io::Error::other)?;
+        let response = response.await.map_err(io::Error::other)?;
+        match response.status() {
+            StatusCode::OK => Ok(Carried::new(sending, response.into_body())),
+            _ => Err(io::Error::other("the guest does not listen")),
+        }
+    }
+}
+
+/// The streams of a bridge, as the engine gives them.
+struct Streams {
     output: Pin<Box<dyn Stream<Item = Result<LogOutput, DockerError>> + Send>>,
     input: Pin<Box<dyn AsyncWrite + Send>>,
     /// What came and was not asked for yet.
@@ -99,8 +154,8 @@ pub(crate) struct Bridge {
 }
 
 impl Client {
-    /// Starts a bridge in a container and hears what the guest has to report. What follows is the channel.
-    pub(crate) async fn bridge(&self, container: &str, key: &Key) -> Result<(Bridge, Report)> {
+    /// Starts a bridge in a container.
+    pub(crate) async fn bridge(&self, container: &str, key: &Key) -> Result<Bridge> {
         let options = CreateExecOptions {
             attach_stdin: Some(true),
             attach_stdout: Some(true),
@@ -126,26 +181,27 @@ impl Client {
                 "Docker started a bridge to the guest without its streams",
             ));
         };
-        let mut bridge = Bridge { output, input, left: Bytes::new() };
-        let arrival = async {
-            bridge.write_all(format!("{}\n", key.0).as_bytes()).await?;
-            bridge.flush().await?;
-            meeting::report(&mut bridge).await
+        let mut streams = Streams { output, input, left: Bytes::new() };
+        let begin = async {
+            streams.write_all(format!("{}\n", key.0).as_bytes()).await?;
+            let shaken = Builder::new()
+                .initial_window_size(bound::CARRIED_WINDOW)
+                .initial_connection_window_size(bound::BRIDGE_WINDOW)
+                .max_frame_size(bound::FRAME)
+                .max_concurrent_streams(0)
+                .max_header_list_size(bound::HEADERS)
+                .max_send_buffer_size(bound::CARRIED_WINDOW as usize)
+                .enable_push(false)
+                .handshake(streams)
+                .await;
+            shaken.map_err(io::Error::other)
         };
-        let report = match tokio::time::timeout(ARRIVAL, arrival).await {
-            Ok(report) => report.map_err(|error| match is_full(&error.to_string()) {
-                true => too_many().because(error),
-                false => {
-                    Error::new(ErrorCode::SandboxLost, "the guest cannot be reached through its bridge").because(error)
-                }
-            })?,
-            Err(_) => {
-                let message =
-                    format!("the guest was not reached within {} s of the start of its bridge", ARRIVAL.as_secs());
-                return Err(Error::new(ErrorCode::SandboxSetup, message).hint("is that machine so busy? try again"));
-            }
-        };
-        Ok((bridge, report))
+        let (streams, connection) = begin.await.map_err(|error| {
+            Error::new(ErrorCode::SandboxLost, "the bridge to the guest does not take its key").because(error)
+        })?;
+        // Whoever has a connection open learns of its end there.
+        tokio::spawn(async move { drop(connection.await) });
+        Ok(Bridge { streams, exec: made.id })
     }
 }
 
@@ -155,11 +211,11 @@ fn is_full(told: &str) -> bool {
 }
 
 fn too_many() -> Error {
-    let message = "the sandbox has as many processes as it may, and a connection to it needs two";
+    let message = "the sandbox has as many processes as it may, and who uses it from another machine needs one";
     Error::new(ErrorCode::TooMany, message).hint("end something in it, or give it a higher --pids")
 }
 
-impl AsyncRead for Bridge {
+impl AsyncRead for Streams {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         while self.left.is_empty() {
             match ready!(self.output.as_mut().poll_next(cx)) {
@@ -179,7 +235,7 @@ impl AsyncRead for Bridge {
     }
 }
 
-impl AsyncWrite for Bridge {
+impl AsyncWrite for Streams {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.input.as_mut().poll_write(cx, bytes)
     }

@@ -188,11 +188,16 @@ impl Client {
         Ok(found.volumes.unwrap_or_default())
     }
 
-    /// Removes a container and waits until it is gone.
+    /// Removes a container, with the volumes that its engine made of itself and that have no name, and waits until it is gone.
     pub(crate) async fn remove(&self, container: &str) -> Result<()> {
-        let options = RemoveContainerOptionsBuilder::new().force(true).build();
+        let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
         let asked = self.docker.remove_container(container, Some(options));
         self.ask_if_there("remove a container", SLOW, asked).await?;
+        self.removed(container).await
+    }
+
+    /// Waits until a container is gone.
+    pub(crate) async fn removed(&self, container: &str) -> Result<()> {
         let condition = WaitContainerOptionsBuilder::new().condition("removed").build();
         let mut end = pin!(self.docker.wait_container(container, Some(condition)));
         match self.answer("remove a container", SLOW, end.next()).await? {

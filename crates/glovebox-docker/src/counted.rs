@@ -4,6 +4,9 @@ use std::{fs, io::Read, path::PathBuf};
 
 use glovebox_core::{Evidence, StoreUse, Usage, UsageNow};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+use crate::process::Stat;
 
 /// Guest and zygote, which are in the container's groups and none of the program's.
 pub(crate) const OWN_PROCESSES: u64 = 2;
@@ -18,14 +21,14 @@ const LONGEST: u64 = 64 * 1024;
 const UNLIMITED: u64 = 1 << 60;
 
 /// The groups of a container: for each controller its folder, whatever version it is of.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Groups {
     folders: Vec<(String, PathBuf)>,
     unified: Option<PathBuf>,
 }
 
 impl Groups {
-    /// The groups that a process is in, as the host names them.
+    /// The groups that a process is in, as the host names them; none of one that ends, as the kernel then names the groups of all.
     pub(crate) fn of(pid: i32) -> Self {
         let mut groups = Groups::default();
         for line in read(format!("/proc/{pid}/cgroup").into()).unwrap_or_default().lines() {
@@ -47,7 +50,10 @@ impl Groups {
                 }
             }
         }
-        groups
+        match Stat::of(pid) {
+            Some(process) if !process.is_ending() => groups,
+            _ => Groups::default(),
+        }
     }
 
     /// Whether memory is counted and limited in a group of the container's own.

@@ -11,16 +11,18 @@ use bollard::models::{
     MountVolumeOptions, ResourcesUlimits,
 };
 use glovebox_core::{
-    Access, Enforcement, Error, ErrorCode, HOME_DIR, LimitKind, LimitsInForce, Network, Result, SandboxId, SandboxSpec,
-    WORKING_DIR, WORKSPACE_DIR, WorkspaceMode,
+    Access, Enforcement, Error, ErrorCode, HOME_DIR, LimitKind, LimitsInForce, MountKind, Network, Result, SandboxId,
+    SandboxSpec, User, WORKING_DIR, WORKSPACE_DIR, WorkspaceMode,
 };
 use glovebox_proto::container::{CHANNEL, Door, GUEST, MountPlace, PLAN, Plan};
 
 use crate::{
     attaching::{self, Attacher},
     counted::OWN_PROCESSES,
-    disk::{written_in_place, written_volumes},
+    disk::{written_elsewhere, written_in_place, written_volumes},
     gvisor::Runtimes,
+    image_volumes,
+    images::FoundImage,
     owner,
     told::OF_A_BRIDGE,
 };
@@ -64,7 +66,7 @@ const SYSCTLS: [(&str, &str); 1] = [("net.ipv6.conf.all.disable_ipv6", "0")];
 const HOST_NAME: &str = "glovebox";
 
 /// Names of a machine that nobody else is on.
-pub(crate) const HOSTS: &str = "127.0.0.1 localhost glovebox\n::1 localhost glovebox\n";
+const HOSTS: &str = "127.0.0.1 localhost glovebox\n::1 localhost glovebox\n";
 
 /// What Docker has.
 #[derive(Clone, Debug)]
@@ -85,12 +87,26 @@ pub(crate) struct Machine {
 pub(crate) struct OwnFiles {
     /// The guest's program.
     pub(crate) guest: PathBuf,
-    /// Who there is inside, as in every sandbox; each with its place there.
-    pub(crate) accounts: Vec<(PathBuf, &'static str)>,
+    /// Those of `/etc`, each with its place there.
+    pub(crate) of_etc: Vec<(PathBuf, &'static str)>,
     /// A folder and a file with nothing in them, for places of mounts, where we attach them.
     pub(crate) empty: Option<(PathBuf, PathBuf)>,
     /// The volume of the engine that holds them, where it sees no folder of ours.
     pub(crate) volume: Option<String>,
+}
+
+/// Where a program looks for who answers to names.
+const RESOLVER: &str = "/etc/resolv.conf";
+
+/// What `/etc` says in every sandbox, whatever its image and its engine have there: who there is inside, and that there is nobody else.
+/// Names, texts and places.
+pub(crate) fn texts_of_etc(user: User) -> [(&'static str, String, &'static str); 4] {
+    [
+        ("passwd", user.passwd(), "/etc/passwd"),
+        ("group", user.group(), "/etc/group"),
+        ("hosts", HOSTS.to_owned(), "/etc/hosts"),
+        ("resolv.conf", String::new(), RESOLVER),
+    ]
 }
 
 /// How the host reaches the guest.
@@ -122,11 +138,16 @@ pub(crate) fn limits_in_force(spec: &SandboxSpec, machine: Machine) -> LimitsInF
         true => Enforcement::None,
     };
     let volumes = if machine.can_be_watched { Enforcement::Watched } else { Enforcement::None };
-    let volumes = written_volumes(spec).next().map(|_| ("volumes", volumes));
+    let volumes = match written_elsewhere(spec).next() {
+        Some(_) => Some(("volumes", Enforcement::None)),
+        None => written_volumes(spec).next().map(|_| ("volumes", volumes)),
+    };
+    let is_gvisor = machine.runtimes.is_gvisor(spec.runtime.as_deref());
     let held = [
         ("memory", Enforcement::Cgroup),
         ("cpus", Enforcement::Cgroup),
-        ("pids", Enforcement::Cgroup),
+        // Nobody outside can count processes of another kernel.
+        ("pids", if is_gvisor { Enforcement::None } else { Enforcement::Cgroup }),
         ("disk", files),
         ("inodes", files),
         ("open_files", Enforcement::Rlimit),
@@ -160,12 +181,14 @@ fn needs_watch(spec: &SandboxSpec) -> bool {
 /// Whether what programs write outlives the sandbox and belongs to somebody: the owner of a folder, or the id 1000 of the host. What is in a
 /// volume that we attach is nobody's.
 fn writes_to_host(spec: &SandboxSpec, attacher: Attacher) -> bool {
-    needs_watch(spec) || (attacher == Attacher::Engine && written_volumes(spec).next().is_some())
+    needs_watch(spec)
+        || written_elsewhere(spec).next().is_some()
+        || (attacher == Attacher::Engine && written_volumes(spec).next().is_some())
 }
 
 /// No file of a sandbox that writes to something which no file system limits is larger: it could outgrow that before anybody looks.
 fn largest_file(spec: &SandboxSpec, disk: u64) -> Option<u64> {
-    let volumes = written_volumes(spec).map(|(_, bytes)| bytes).max();
+    let volumes = written_volumes(spec).chain(written_elsewhere(spec)).map(|(_, bytes)| bytes).max();
     (needs_watch(spec) || volumes.is_some()).then(|| disk.max(volumes.unwrap_or(0)))
 }
 
@@ -179,10 +202,15 @@ pub(crate) fn with_real_paths(spec: &SandboxSpec) -> Result<SandboxSpec> {
             return Err(Error::new(ErrorCode::NotADirectory, message));
         }
     }
-    for mount in &mut spec.mounts {
+    for mount in spec.mounts.iter_mut().filter(|mount| !is_elsewhere(mount)) {
         mount.source = real(&mount.source)?;
     }
     Ok(spec)
+}
+
+/// Whether a mount is a volume of the engine's own machine.
+pub(crate) fn is_elsewhere(mount: &glovebox_core::Mount) -> bool {
+    matches!(mount.kind, MountKind::VolumeElsewhere { .. })
 }
 
 fn real(path: &Path) -> Result<PathBuf> {
@@ -192,6 +220,10 @@ fn real(path: &Path) -> Result<PathBuf> {
 /// What the guest is to set up.
 fn plan(spec: &SandboxSpec, limits: &LimitsInForce, attacher: Attacher, entrance: &Entrance) -> Plan {
     let written = spec.mounts.iter().filter(|mount| mount.access == Access::ReadWrite);
+    let written = written.map(|mount| mount.target.as_str().to_owned());
+    // One more that the guest is to find there.
+    let workspace = spec.workspace.iter().filter(|found| found.mode == WorkspaceMode::ReadWrite);
+    let workspace = workspace.filter(|_| attacher == Attacher::Engine).map(|_| WORKING_DIR.to_owned());
     Plan {
         uid: spec.user.uid,
         gid: spec.user.gid,
@@ -201,7 +233,8 @@ fn plan(spec: &SandboxSpec, limits: &LimitsInForce, attacher: Attacher, entrance
         network: spec.network == Network::Full,
         writes_to_host: writes_to_host(spec, attacher),
         awaits_mounts: attacher == Attacher::Us && !attaching::mounts(spec).is_empty(),
-        written: written.map(|mount| mount.target.as_str().to_owned()).collect(),
+        own_volumes: written_elsewhere(spec).map(|(mount, _)| mount.target.as_str().to_owned()).collect(),
+        written: written.chain(workspace).collect(),
         idle_ms: spec.living.as_ref().and_then(|living| living.lifetime.idle).map(|idle| idle.as_millis() as u64),
         expires_ms: spec
             .living
@@ -217,7 +250,12 @@ fn plan(spec: &SandboxSpec, limits: &LimitsInForce, attacher: Attacher, entrance
 
 /// The volumes of a living sandbox, by the folders that they hold.
 pub(crate) fn volumes(id: SandboxId) -> [(String, &'static str); 2] {
-    [(format!("glovebox-{id}-workspace"), WORKSPACE_DIR), (format!("glovebox-{id}-home"), HOME_DIR)]
+    [(volume_of_files(id), WORKSPACE_DIR), (format!("glovebox-{id}-home"), HOME_DIR)]
+}
+
+/// The volume that holds the workspace of a living sandbox.
+pub(crate) fn volume_of_files(id: SandboxId) -> String {
+    format!("glovebox-{id}-workspace")
 }
 
 /// The volume that holds what a sandbox on another machine is given to read.
@@ -227,14 +265,14 @@ pub(crate) fn volume_of_given(id: SandboxId) -> String {
 
 /// Whether a sandbox is to see files of the caller's.
 pub(crate) fn needs_files(spec: &SandboxSpec) -> bool {
-    !spec.mounts.is_empty() || spec.workspace.is_some()
+    !spec.mounts.iter().all(is_elsewhere) || spec.workspace.is_some()
 }
 
 /// Describes the container of a sandbox.
 pub(crate) fn container(
     id: SandboxId,
     spec: &SandboxSpec,
-    image: &str,
+    image: &FoundImage,
     limits: &LimitsInForce,
     (own, entrance): (&OwnFiles, &Entrance),
 ) -> ContainerCreateBody {
@@ -251,7 +289,8 @@ pub(crate) fn container(
     let mut mounts = vec![bind(&own.guest, GUEST, true)];
     let mut own_processes = OWN_PROCESSES;
     match entrance {
-        Entrance::Folder(channel) => mounts.push(bind(channel, CHANNEL, false)),
+        // Only the guest of one that stays makes something in it: its socket.
+        Entrance::Folder(channel) => mounts.push(bind(channel, CHANNEL, spec.living.is_none())),
         Entrance::Bridge { .. } => own_processes += OF_A_BRIDGE,
     }
     // What is in a volume is bound piece by piece. That the container has all of it keeps others from removing it.
@@ -259,16 +298,24 @@ pub(crate) fn container(
     if own.volume.is_some() && needs_files(spec) {
         mounts.push(held(volume_of_given(id), GIVEN));
     }
-    mounts.extend(own.accounts.iter().map(|(source, target)| bind(source, target, true)));
+    let has_network = spec.network == Network::Full;
+    // Who has a network has the engine's resolver.
+    let of_etc = own.of_etc.iter().filter(|(_, target)| !has_network || *target != RESOLVER);
+    mounts.extend(of_etc.map(|(source, target)| bind(source, target, true)));
     if spec.living.is_some() {
         mounts.extend(volumes(id).map(|(name, target)| volume(name, target, owner::labels(id, spec))));
     } else {
-        tmpfses.insert(WORKSPACE_DIR.to_owned(), tmpfs(limits.disk_bytes, "0755"));
+        match &spec.files_of {
+            Some(shown) => mounts.push(held(volume_of_files(shown.sandbox), WORKSPACE_DIR)),
+            None => drop(tmpfses.insert(WORKSPACE_DIR.to_owned(), tmpfs(limits.disk_bytes, "0755"))),
+        }
         tmpfses.insert(HOME_DIR.to_owned(), tmpfs(limits.disk_bytes, "0755"));
     }
     mounts.extend(of_this_machine(spec, own));
+    let mut labels = owner::labels(id, spec);
+    labels.extend(image.digest().map(|digest| (owner::DIGEST.to_owned(), digest)));
     let memory = limits.memory_group_bytes.unwrap_or(limits.memory_bytes) as i64;
-    let host = HostConfig {
+    let mut host = HostConfig {
         memory: Some(memory),
         // The same number for both is no swap.
         memory_swap: Some(memory),
@@ -279,12 +326,12 @@ pub(crate) fn container(
         tmpfs: Some(tmpfses),
         mounts: Some(mounts),
         readonly_rootfs: Some(true),
-        network_mode: Some(if spec.network == Network::Full { "default" } else { "none" }.to_owned()),
+        network_mode: Some(if has_network { "default" } else { "none" }.to_owned()),
         cap_drop: Some(vec!["ALL".to_owned()]),
         cap_add: Some(CAPABILITIES.map(str::to_owned).to_vec()),
         security_opt: Some(vec!["no-new-privileges:true".to_owned(), filter()]),
         masked_paths: Some(MASKED.map(str::to_owned).to_vec()),
-        sysctls: (spec.network == Network::None)
+        sysctls: (!has_network)
             .then(|| SYSCTLS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
         ipc_mode: Some("private".to_owned()),
@@ -294,17 +341,20 @@ pub(crate) fn container(
         runtime: spec.runtime.clone(),
         ..HostConfig::default()
     };
+    image_volumes::cover(&mut host, &image.volumes);
     ContainerCreateBody {
-        image: Some(image.to_owned()),
+        image: Some(image.id.clone()),
         hostname: Some(HOST_NAME.to_owned()),
         user: Some("0:0".to_owned()),
         working_dir: Some("/".to_owned()),
         entrypoint: Some(vec![GUEST.to_owned(), "init".to_owned()]),
         cmd: Some(Vec::new()),
         env: Some(vec![format!("{PLAN}={plan}")]),
-        labels: Some(owner::labels(id, spec)),
+        labels: Some(labels),
         healthcheck: Some(bollard::models::HealthConfig { test: Some(vec!["NONE".to_owned()]), ..Default::default() }),
         stop_signal: Some("SIGKILL".to_owned()),
+        // One without any is what the kernel makes. To look after the network `none` would take Docker longer than all else.
+        network_disabled: Some(!has_network),
         host_config: Some(host),
         ..ContainerCreateBody::default()
     }
@@ -321,7 +371,15 @@ fn of_this_machine(spec: &SandboxSpec, own: &OwnFiles) -> Vec<Mount> {
     let workspace = spec.workspace.iter().filter(|workspace| workspace.mode != WorkspaceMode::Overlay);
     let workspace = workspace.map(|found| bind(&found.source, WORKING_DIR, found.mode == WorkspaceMode::ReadOnly));
     let mounts = spec.mounts.iter();
-    let mounts = mounts.map(|mount| bind(&mount.source, mount.target.as_str(), mount.access == Access::ReadOnly));
+    let mounts = mounts.map(|mount| {
+        let is_read_only = mount.access == Access::ReadOnly;
+        if !is_elsewhere(mount) {
+            return bind(&mount.source, mount.target.as_str(), is_read_only);
+        }
+        let name = mount.source.to_string_lossy().into_owned();
+        let labels = HashMap::from([(owner::VOLUME.to_owned(), name.clone())]);
+        Mount { read_only: Some(is_read_only), ..volume(name, mount.target.as_str(), labels) }
+    });
     workspace.chain(mounts).collect()
 }
 
@@ -330,7 +388,7 @@ fn filter() -> String {
     format!("seccomp={}", glovebox_guest::seccomp::container_profile())
 }
 
-pub(crate) fn bind(source: &Path, target: &str, read_only: bool) -> Mount {
+fn bind(source: &Path, target: &str, read_only: bool) -> Mount {
     Mount {
         target: Some(target.to_owned()),
         source: Some(source.to_string_lossy().into_owned()),
@@ -352,7 +410,7 @@ fn volume(name: String, target: &str, labels: HashMap<String, String>) -> Mount 
     }
 }
 
-/// A volume that is there only to be held.
+/// A volume that is there, to be read or only to be held.
 fn held(name: String, target: &str) -> Mount {
     Mount { read_only: Some(true), ..volume(name, target, HashMap::new()) }
 }

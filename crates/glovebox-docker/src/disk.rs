@@ -44,7 +44,16 @@ pub(crate) fn written_volumes(spec: &SandboxSpec) -> impl Iterator<Item = (&Moun
     let written = spec.mounts.iter().filter(|mount| mount.access == Access::ReadWrite);
     written.filter_map(|mount| match mount.kind {
         MountKind::Volume { bytes } => Some((mount, bytes)),
-        MountKind::Host => None,
+        MountKind::VolumeElsewhere { .. } | MountKind::Host => None,
+    })
+}
+
+/// The same of volumes on the machine of the engine, which nobody here can look into.
+pub(crate) fn written_elsewhere(spec: &SandboxSpec) -> impl Iterator<Item = (&Mount, u64)> {
+    let written = spec.mounts.iter().filter(|mount| mount.access == Access::ReadWrite);
+    written.filter_map(|mount| match mount.kind {
+        MountKind::VolumeElsewhere { bytes } => Some((mount, bytes)),
+        MountKind::Volume { .. } | MountKind::Host => None,
     })
 }
 

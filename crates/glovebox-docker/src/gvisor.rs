@@ -4,7 +4,7 @@
 //! it at once. So memory that runs out ends the sandbox and not one process, and the number of processes inside is none that the host counts.
 
 use bollard::models::{ContainerCreateBody, SystemInfo};
-use glovebox_core::{Enforcement, Error, ErrorCode, Features, LimitsInForce, Result, SandboxSpec};
+use glovebox_core::{Error, ErrorCode, Features, LimitsInForce, Result, SandboxSpec};
 use glovebox_proto::container::{PLAN, Plan};
 
 /// The flags without which it does not start, or the guest cannot speak.
@@ -79,13 +79,9 @@ pub(crate) fn features(of_engine: Features) -> Features {
         group_namespace: false,
         host_kernel: false,
         inode_limit: false,
+        ends_later: false,
         ..of_engine
     }
-}
-
-/// Says what of the limits does not hold there.
-pub(crate) fn correct(limits: &mut LimitsInForce) {
-    limits.enforcement.insert("pids".to_owned(), Enforcement::None);
 }
 
 /// An error if a sandbox cannot be had there. What keeps commands from the guest's socket is that they are not root: nobody there can say

@@ -40,6 +40,8 @@ pub struct FoundImage {
     pub digests: Vec<String>,
     /// Its size.
     pub bytes: u64,
+    /// Where it says that it has volumes, as it is written there; nothing is known of that in a list.
+    pub volumes: Vec<String>,
 }
 
 impl FoundImage {
@@ -74,6 +76,7 @@ impl Client {
             names: image.repo_tags.unwrap_or_default(),
             digests: image.repo_digests.unwrap_or_default(),
             bytes: image.size.unwrap_or_default() as u64,
+            volumes: image.config.and_then(|config| config.volumes).unwrap_or_default(),
         }))
     }
 
@@ -89,6 +92,7 @@ impl Client {
                 names: image.repo_tags,
                 digests: image.repo_digests,
                 bytes: image.size as u64,
+                volumes: Vec::new(),
             })
             .collect();
         images.sort_by(|a, b| a.names.cmp(&b.names));
@@ -99,17 +103,15 @@ impl Client {
     pub(crate) async fn remove_image(&self, reference: &ImageReference) -> Result<()> {
         let options = RemoveImageOptionsBuilder::new().build();
         let asked = self.docker.remove_image(reference.as_str(), Some(options), None);
-        match tokio::time::timeout(SLOW, asked).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) if status(&error) == Some(404) => Err(no_such_image(reference)),
-            Ok(Err(error)) if status(&error) == Some(409) => {
+        match self.answer("remove an image", SLOW, asked).await? {
+            Ok(_) => Ok(()),
+            Err(error) if status(&error) == Some(404) => Err(no_such_image(reference)),
+            Err(error) if status(&error) == Some(409) => {
                 let message = format!("the image {reference} is in use by a container, or has other names");
-                Err(Error::new(ErrorCode::InUse, message).because(error))
+                let hint = "`glovebox list` and `docker ps --all` show what uses it; remove it by each of its names";
+                Err(Error::new(ErrorCode::InUse, message).because(error).hint(hint))
             }
-            Ok(Err(error)) => Err(self.failed("remove an image", error)),
-            Err(_) => {
-                self.ask("remove an image", Duration::ZERO, std::future::pending::<Result<(), DockerError>>()).await
-            }
+            Err(error) => Err(self.failed("remove an image", error)),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::{io, path::Path, time::Duration};
 
+use glovebox_core::Error;
 use tokio::net::UnixStream;
 
 use crate::{
@@ -41,7 +42,12 @@ pub enum Look {
     /// It takes connections and does not answer in time.
     Silent,
     /// Anything else.
-    Unusable(String),
+    Unusable {
+        /// What keeps it from being used.
+        why: String,
+        /// What helps, where that is known.
+        hint: Option<String>,
+    },
 }
 
 /// The oldest version of the API that works.
@@ -57,7 +63,7 @@ pub fn without_tls() -> Option<String> {
 pub async fn look(patience: Duration) -> (String, Look) {
     let place = match Place::find(None) {
         Ok(place) => place,
-        Err(error) => return ("what the settings name".to_owned(), Look::Unusable(error.message)),
+        Err(error) => return ("what the settings name".to_owned(), unusable(error)),
     };
     let found = tokio::time::timeout(patience, ask(&place)).await.unwrap_or(Look::Silent);
     (place.address, found)
@@ -72,12 +78,12 @@ async fn ask(place: &Place) -> Look {
             io::ErrorKind::NotFound => Look::NoSocket,
             io::ErrorKind::ConnectionRefused => Look::NotRunning,
             io::ErrorKind::PermissionDenied => Look::NotAllowed,
-            _ => Look::Unusable(error.to_string()),
+            _ => Look::Unusable { why: error.to_string(), hint: None },
         };
     }
     let client = match Client::at(place.clone()) {
         Ok(client) => client,
-        Err(error) => return Look::Unusable(error.message),
+        Err(error) => return unusable(error),
     };
     match client.docker.version().await {
         Ok(found) => {
@@ -88,8 +94,12 @@ async fn ask(place: &Place) -> Look {
             let unfit = info.map(|info| gvisor::unfit(&info)).unwrap_or_default();
             judge(engine, text(found.version), text(found.api_version), unfit)
         }
-        Err(error) => Look::Unusable(client.failed("ask for the version", error).message),
+        Err(error) => unusable(client.failed("ask for the version", error)),
     }
+}
+
+fn unusable(error: Error) -> Look {
+    Look::Unusable { why: error.message, hint: error.hint }
 }
 
 fn judge(engine: &'static str, version: String, api: String, unfit: Vec<(String, Vec<&'static str>)>) -> Look {

@@ -1,8 +1,12 @@
 //! Where host and guest meet: a folder that is mounted in the container, and the sockets in it.
 
 use std::{
+    collections::HashMap,
     fs, io,
-    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    os::{
+        fd::AsRawFd,
+        unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    },
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -10,17 +14,34 @@ use std::{
 use glovebox_core::{Pauses, SandboxId};
 use glovebox_proto::container::{CHANNEL, GUEST_SOCKET, HOST_SOCKET, LONGEST_REPORT, Report};
 use jiff::Timestamp;
+use rustix::fs::{FileType, Mode, OFlags};
+use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
     net::{UnixListener, UnixStream},
 };
 
+use crate::{counted::Groups, owner};
+
 /// The file that names the engine which a sandbox is of.
 const ENGINE: &str = "engine";
+
+/// The file with the labels of its container.
+const LABELS: &str = "labels.json";
 
 /// The folder of one sandbox below the runtime folder: what both sides see in `channel`, and beside it what only the host does.
 #[derive(Clone, Debug)]
 pub(crate) struct Meeting(PathBuf);
+
+/// Which process of this machine a guest is.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Guest {
+    pub(crate) pid: i32,
+    /// When it started; see [`Stat`](crate::process::Stat).
+    pub(crate) start: u64,
+    /// The groups of its container.
+    pub(crate) groups: Groups,
+}
 
 impl Meeting {
     /// That of a sandbox.
@@ -28,16 +49,20 @@ impl Meeting {
         Meeting(all(runtime).join(id.to_string()))
     }
 
-    /// Makes the folder for a sandbox of the engine at this place.
-    pub(crate) fn make(&self, place: &str) -> io::Result<()> {
+    /// Makes the folder for a sandbox of the engine at this place, whose container has these labels.
+    pub(crate) fn make(&self, place: &str, labels: &HashMap<String, String>) -> io::Result<()> {
+        let above = self.0.parent().unwrap_or(&self.0);
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(above)?;
+        above.parent().map_or(Ok(()), must_be_own)?;
         let _ = fs::remove_dir_all(&self.0);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        fs::DirBuilder::new().mode(0o700).create(&self.0)?;
+        fs::write(self.0.join(LABELS), serde_json::to_vec(labels)?)?;
         fs::write(self.0.join(ENGINE), place)
     }
 
     /// The same, and listens in it for the guest.
-    pub(crate) fn open(&self, place: &str) -> io::Result<UnixListener> {
-        self.make(place)?;
+    pub(crate) fn open(&self, place: &str, labels: &HashMap<String, String>) -> io::Result<UnixListener> {
+        self.make(place, labels)?;
         fs::DirBuilder::new().mode(0o700).create(self.folder())?;
         let listener = UnixListener::bind(self.inside(HOST_SOCKET))?;
         fs::set_permissions(self.inside(HOST_SOCKET), fs::Permissions::from_mode(0o600))?;
@@ -49,9 +74,23 @@ impl Meeting {
         self.0.join("channel")
     }
 
-    /// Connects to the guest of a living sandbox.
-    pub(crate) async fn connect(&self) -> io::Result<UnixStream> {
-        let stream = UnixStream::connect(self.inside(GUEST_SOCKET)).await?;
+    /// Connects to the guest of a living sandbox. The folder is seen from inside as well: nothing in it is followed, and where the first
+    /// process of the container is known, nobody else is listened to.
+    pub(crate) async fn connect(&self, first: Option<i32>) -> io::Result<UnixStream> {
+        let look = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(self.folder(), look | OFlags::DIRECTORY, Mode::empty())?;
+        let name = Path::new(GUEST_SOCKET).file_name().unwrap_or_default();
+        let socket = rustix::fs::openat(&folder, name, look, Mode::empty())?;
+        if FileType::from_raw_mode(rustix::fs::fstat(&socket)?.st_mode) != FileType::Socket {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the guest's socket is none"));
+        }
+        let stream = UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd())).await?;
+        if first.is_some() && stream.peer_cred()?.pid() != first {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "another process listens in place of the guest",
+            ));
+        }
         self.note_use()?;
         Ok(stream)
     }
@@ -66,6 +105,16 @@ impl Meeting {
     pub(crate) fn unused_for(&self) -> Option<Duration> {
         let used = fs::metadata(self.used()).or_else(|_| fs::metadata(&self.0)).and_then(|found| found.modified());
         used.ok().and_then(|at| at.elapsed().ok())
+    }
+
+    /// Notes which process the guest is.
+    pub(crate) fn note_guest(&self, guest: &Guest) -> io::Result<()> {
+        fs::write(self.0.join("guest"), serde_json::to_vec(guest)?)
+    }
+
+    /// Which process the guest is, if that was noted.
+    pub(crate) fn guest(&self) -> Option<Guest> {
+        serde_json::from_slice(&fs::read(self.0.join("guest")).ok()?).ok()
     }
 
     /// Notes that a pause is about to begin, or to end.
@@ -119,9 +168,25 @@ pub(crate) fn all(runtime: &Path) -> PathBuf {
     runtime.join("docker")
 }
 
-/// Whether the folder of a sandbox is of one that another engine has.
+/// An error unless the runtime folder and that of all sandboxes in it are the caller's alone. Whoever had one of them could put other folders in its
+/// place, to be removed or to be listened in; in /tmp anybody may have made it.
+pub(crate) fn must_be_own(runtime: &Path) -> io::Result<()> {
+    for folder in [runtime, &all(runtime)] {
+        let found = fs::symlink_metadata(folder)?;
+        let is_own = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0;
+        if !is_own {
+            let message = format!("{} is not a folder of the caller's alone", folder.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the folder of a sandbox is of one that another engine has, and that may be needed: who made it lives, or it stays.
 pub(crate) fn is_of_another(folder: &Path, place: &str) -> bool {
+    let labels = fs::read(folder.join(LABELS)).ok().and_then(|text| serde_json::from_slice(&text).ok());
     fs::read_to_string(folder.join(ENGINE)).is_ok_and(|engine| engine != place)
+        && !labels.is_some_and(|labels| owner::is_over(&labels))
 }
 
 /// Reads what the guest says first.
@@ -133,4 +198,41 @@ pub(crate) async fn report(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<
     let mut text = vec![0; length];
     stream.read_exact(&mut text).await?;
     Ok(serde_json::from_slice(&text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened() -> (tempfile::TempDir, Meeting) {
+        let runtime = tempfile::tempdir().unwrap();
+        let meeting = Meeting(runtime.path().join("docker/one"));
+        fs::create_dir_all(meeting.folder()).unwrap();
+        (runtime, meeting)
+    }
+
+    #[tokio::test]
+    async fn a_guest_is_reached_and_nobody_in_its_place() {
+        let (_runtime, meeting) = opened();
+        let _guest = UnixListener::bind(meeting.inside(GUEST_SOCKET)).unwrap();
+        let own = std::process::id() as i32;
+        assert!(meeting.connect(None).await.is_ok());
+        assert!(meeting.connect(Some(own)).await.is_ok());
+        let error = meeting.connect(Some(own + 1)).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[tokio::test]
+    async fn no_link_that_was_put_in_the_folder_is_followed() {
+        let (runtime, meeting) = opened();
+        let elsewhere = runtime.path().join("elsewhere");
+        let _other = UnixListener::bind(&elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, meeting.inside(GUEST_SOCKET)).unwrap();
+        assert!(meeting.connect(None).await.is_err());
+        fs::remove_dir_all(meeting.folder()).unwrap();
+        fs::create_dir(runtime.path().join("folder")).unwrap();
+        fs::rename(&elsewhere, runtime.path().join("folder/guest")).unwrap();
+        std::os::unix::fs::symlink(runtime.path().join("folder"), meeting.folder()).unwrap();
+        assert!(meeting.connect(None).await.is_err());
+    }
 }

@@ -1,10 +1,10 @@
 //! What an engine on another machine tells of a container, where nobody can read the counters of its kernel.
 //!
 //! Engines before 25.0 count once a second and answer then, so they are asked as rarely as can be: what they said at the end of a
-//! run is what the next one begins with.
+//! run in a session is what the next one there begins with.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -23,14 +23,17 @@ use crate::{
     owner,
 };
 
-/// The threads of a bridge.
-pub(crate) const OF_A_BRIDGE: u64 = 2;
+/// The processes of a bridge, which carries all that one process of the host says to a guest.
+pub(crate) const OF_A_BRIDGE: u64 = 1;
 
-/// An engine tells of a kill for memory so long after it at most, where the kernel counted that memory was short.
-const LATE: Duration = Duration::from_millis(500);
+/// A busy engine tells of a kill for memory so long after it at most, where the kernel counted that memory was short.
+const LATE: Duration = Duration::from_secs(2);
 
 /// What was told so long ago is still true of a sandbox in which nothing ran since, or nearly so.
 const RECENT: Duration = Duration::from_secs(10);
+
+/// About so many runs and sessions of one sandbox is remembered how often was asked.
+const MOST_ASKED: usize = 4096;
 
 /// The same where it does not say whether memory was short.
 const LATE_UNKNOWN: Duration = Duration::from_millis(50);
@@ -48,10 +51,12 @@ pub(crate) struct Ear {
 struct Memory {
     /// How often memory had been short.
     short: u64,
+    /// How many kills there had been.
+    kills: u64,
     /// What the last answer was.
     last: Option<(Instant, Evidence)>,
-    /// The runs whose beginning was asked about.
-    begun: HashSet<RunId>,
+    /// How often was asked about each run, or each session.
+    asked: HashMap<RunId, u64>,
 }
 
 impl Drop for Ear {
@@ -83,13 +88,18 @@ impl Ear {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known already for the beginning of a run. Its end is asked for with the same id.
+    /// What is known already for the beginning of a run in a session, whose last one has just ended. A session is asked about at the beginning
+    /// and at the end of each of its runs; another run is at its end alone, or once more before it.
     fn known(&self, run: RunId) -> Option<Evidence> {
         let mut memory = self.memory();
-        if memory.begun.remove(&run) {
+        if memory.asked.len() >= MOST_ASKED {
+            memory.asked.clear();
+        }
+        let times = memory.asked.entry(run).or_default();
+        *times += 1;
+        if *times < 3 || times.is_multiple_of(2) {
             return None;
         }
-        memory.begun.insert(run);
         memory.last.as_ref().filter(|(at, _)| at.elapsed() < RECENT).map(|(_, evidence)| evidence.clone())
     }
 
@@ -97,13 +107,23 @@ impl Ear {
     async fn kills(&self, short: Option<u64>) -> u64 {
         let mut kills = self.kills.clone();
         let known = *kills.borrow_and_update();
-        let patience = match short {
-            Some(times) if std::mem::replace(&mut self.memory().short, times) < times => LATE,
-            Some(_) => return known,
+        let (is_short, is_told) = {
+            let mut memory = self.memory();
+            let is_short = short.map(|times| std::mem::replace(&mut memory.short, times) < times);
+            (is_short, memory.kills < known)
+        };
+        let patience = match is_short {
+            _ if is_told => Duration::ZERO,
+            Some(true) => LATE,
+            Some(false) => Duration::ZERO,
             None => LATE_UNKNOWN,
         };
-        let _ = tokio::time::timeout(patience, kills.changed()).await;
-        *kills.borrow()
+        if !patience.is_zero() {
+            let _ = tokio::time::timeout(patience, kills.changed()).await;
+        }
+        let kills = *kills.borrow();
+        self.memory().kills = kills;
+        kills
     }
 }
 

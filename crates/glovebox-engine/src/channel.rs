@@ -171,7 +171,7 @@ impl Opening {
 
 /// Asks something of the guest, and waits for the answer to begin. Where the question cannot be sent, the answer says why.
 pub(crate) async fn ask(sending: &mut Sending, opening: Opening, question: Bytes) -> Result<Receiving> {
-    let sent = sending.send(question).await;
+    let sent = sending.send_with_opening(question);
     let receiving = opening.answer().await?;
     sent.map(|()| receiving)
 }
@@ -183,6 +183,11 @@ impl Sending {
     /// Sends bytes as the guest makes room for them.
     pub(crate) async fn send(&mut self, bytes: Bytes) -> Result<()> {
         self.send_parts(bytes, false).await
+    }
+
+    /// Sends a question in one packet with the opening of its stream: to wait for room first would be to wait until that is on its way.
+    fn send_with_opening(&mut self, question: Bytes) -> Result<()> {
+        self.0.send_data(question, false).map_err(lost)
     }
 
     /// Sends the last bytes, and ends the sending half with them. A guest may answer and be done before it is told of an end that

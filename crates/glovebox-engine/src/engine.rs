@@ -223,7 +223,13 @@ impl Engine {
     }
 
     /// Begins to make a sandbox.
-    async fn begin(&self, id: SandboxId, spec: &SandboxSpec, slot: Slot, holds: Vec<Hold>) -> Result<Arc<Guard>> {
+    pub(crate) async fn begin(
+        &self,
+        id: SandboxId,
+        spec: &SandboxSpec,
+        slot: Slot,
+        holds: Vec<Hold>,
+    ) -> Result<Arc<Guard>> {
         self.backend.create(id, &through_guest::spec_for(&*self.backend, spec)).await?;
         let ended = OnceLock::new();
         Ok(Arc::new(Guard { backend: self.backend.clone(), id, ended, living: false, _slot: slot, _holds: holds }))
@@ -447,7 +453,10 @@ impl Guard {
     }
 
     /// Connects to the sandbox's guest, or ends the sandbox.
-    async fn connect(self: &Arc<Self>, connecting: impl Future<Output = Result<Channel>>) -> Result<Channel> {
+    pub(crate) async fn connect(
+        self: &Arc<Self>,
+        connecting: impl Future<Output = Result<Channel>>,
+    ) -> Result<Channel> {
         match connecting.await {
             Ok(channel) => Ok(channel),
             Err(error) => {

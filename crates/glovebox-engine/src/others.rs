@@ -19,7 +19,7 @@ pub(crate) struct Others {
 }
 
 impl Others {
-    fn get(&self, name: &str) -> Result<Arc<dyn Backend>> {
+    pub(crate) fn get(&self, name: &str) -> Result<Arc<dyn Backend>> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(backend) = made.get(name) {
             return Ok(backend.clone());

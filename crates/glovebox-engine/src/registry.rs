@@ -15,7 +15,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use glovebox_core::{EndReason, Error, ErrorCode, Result, SandboxId, SandboxName, SandboxRecord};
+use glovebox_core::{
+    EndReason, Error, ErrorCode, Result, SANDBOXES_DIR, SandboxId, SandboxName, SandboxRecord, living_store,
+};
 use jiff::Timestamp;
 use rustix::{
     fs::{FlockOperation, flock},
@@ -56,7 +58,7 @@ impl Ended {
 impl Registry {
     /// That of a data folder.
     pub(crate) fn below(data_dir: &Path) -> Self {
-        Registry { folder: data_dir.join("sandboxes") }
+        Registry { folder: data_dir.join(SANDBOXES_DIR) }
     }
 
     fn place(&self, id: SandboxId) -> PathBuf {
@@ -65,7 +67,7 @@ impl Registry {
 
     /// Where the files of a sandbox are.
     pub(crate) fn store(&self, id: SandboxId) -> PathBuf {
-        self.place(id).join("files")
+        living_store(&self.folder, id)
     }
 
     /// Where it is noted what was kept of the files of a sandbox.

@@ -299,7 +299,11 @@ impl Driver {
             None => {
                 let evidence = async {
                     match counted {
-                        Some(run) if !never_began => place.backend.evidence(place.id, Some(run)).await.map(Some),
+                        Some(run) if !never_began => {
+                            // The guest is asked first, and looks for what it is asked while the counters are read.
+                            tokio::task::yield_now().await;
+                            place.backend.evidence(place.id, Some(run)).await.map(Some)
+                        }
                         _ => Ok(None),
                     }
                 };

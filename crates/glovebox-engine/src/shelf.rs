@@ -95,6 +95,12 @@ impl Shelf {
     /// Takes a thing off the shelf, unless it is held or `in_use` names who uses it. What is left of it lies where the
     /// answer says, and is for the caller to remove.
     pub(crate) fn take_away(&self, name: &str, in_use: impl FnOnce() -> Result<Vec<String>>) -> Result<PathBuf> {
+        let hold = self.have_alone(name, in_use)?;
+        self.take_off(name, hold)
+    }
+
+    /// Keeps everybody else from a thing, unless it is held or `in_use` names who uses it.
+    pub(crate) fn have_alone(&self, name: &str, in_use: impl FnOnce() -> Result<Vec<String>>) -> Result<Hold> {
         let busy = |by: &str| Error::new(ErrorCode::InUse, format!("the {} {name} is in use {by}", self.what));
         let hold = match self.lock(name, FlockOperation::NonBlockingLockExclusive) {
             Err(error) if error.code == ErrorCode::InUse => {
@@ -109,6 +115,11 @@ impl Shelf {
                 busy(&format!("by the sandbox {ids}")).hint(format!("glovebox destroy {first} ends the sandbox"))
             );
         }
+        Ok(hold)
+    }
+
+    /// Takes a thing off the shelf that nobody else has.
+    pub(crate) fn take_off(&self, name: &str, hold: Hold) -> Result<PathBuf> {
         let removed = self.folder.join(format!("{UNNAMED}{}", SandboxId::new()));
         fs::rename(self.place(name), &removed).map_err(|error| self.failed(error))?;
         drop(hold);

@@ -3,10 +3,11 @@
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use glovebox_core::{
-    Access, Cache, DEFAULT_VOLUME_BYTES, Error, ErrorCode, InsidePath, Mount, MountKind, PROJECT_DIR,
+    Access, Backend, Cache, DEFAULT_VOLUME_BYTES, Error, ErrorCode, InsidePath, Mount, MountKind, PROJECT_DIR,
     PROJECT_FILES_DIR, ProjectName, Result, SandboxRecord, SandboxSpec, VolumeName,
 };
 
@@ -14,7 +15,7 @@ use crate::{
     Engine,
     projects::{ProjectStatus, Projects},
     shelf::Hold,
-    volumes::{VolumeStatus, Volumes},
+    volumes::{Elsewhere, VolumeStatus, Volumes},
 };
 
 impl Engine {
@@ -40,11 +41,32 @@ impl Engine {
         self.volumes().status(name, users(&self.living_records()?, |spec| uses(spec, name)))
     }
 
+    /// Makes a volume that holds at most so many bytes, where the backend keeps its volumes.
+    pub fn create_volume(&self, name: &VolumeName, size_bytes: u64) -> Result<()> {
+        self.volumes().create_at(name, size_bytes, self.backend().keeps_volumes_at())
+    }
+
     /// Removes a volume with all that is in it. One that a sandbox has, be it a stopped one, stays.
     pub async fn remove_volume(&self, name: &VolumeName) -> Result<()> {
         let users = || Ok(users(&self.living_records()?, |spec| uses(spec, name)));
-        let removed = self.volumes().shelf.take_away(name.as_str(), users)?;
+        let volumes = self.volumes();
+        let hold = volumes.shelf.have_alone(name.as_str(), users)?;
+        // What is elsewhere goes first: without it the record would be of an empty volume, and it without the record nobody's.
+        if let Some(there) = volumes.elsewhere(name)? {
+            self.keeper_of(name, &there)?.remove_volume_there(&there.volume).await?;
+        }
+        let removed = volumes.shelf.take_off(name.as_str(), hold)?;
         self.backend().remove_store(&removed).await
+    }
+
+    /// The backend that keeps its volumes where this one is.
+    fn keeper_of(&self, name: &VolumeName, there: &Elsewhere) -> Result<Arc<dyn Backend>> {
+        let known = [Some(self.backend().clone()), self.others().and_then(|others| others.get("docker").ok())];
+        let keeps = |backend: &Arc<dyn Backend>| backend.keeps_volumes_at().as_ref() == Some(&there.place);
+        known.into_iter().flatten().find(keeps).ok_or_else(|| {
+            let message = format!("the volume {name} is on the engine at {}", there.place);
+            Error::new(ErrorCode::WrongState, message).hint(format!("DOCKER_HOST={} lets it be found", there.place))
+        })
     }
 
     /// All projects as they are now, by name.
@@ -78,8 +100,8 @@ impl Engine {
         let mut holds = Vec::new();
         let mut add = |source, target, access, kind| spec.mounts.push(Mount { source, target, access, kind });
         for volume in &spec.volumes {
-            let (source, bytes, hold) = self.volumes().attach(&volume.name)?;
-            add(source, volume.target.clone(), volume.access, MountKind::Volume { bytes });
+            let (source, kind, hold) = self.volumes().attach(&volume.name, self.backend().keeps_volumes_at())?;
+            add(source, volume.target.clone(), volume.access, kind);
             holds.push(hold);
         }
         if let Some(project) = &spec.project {
@@ -90,16 +112,18 @@ impl Engine {
             holds.push(shown.hold);
         }
         for cache in spec.caches.iter().copied().collect::<BTreeSet<Cache>>() {
-            let (source, bytes) = match &spec.project {
+            let (source, kind) = match &spec.project {
                 // What one project's code left in a cache must not run in another's.
-                Some(project) => (self.projects().cache(project, cache)?, DEFAULT_VOLUME_BYTES),
+                Some(project) => {
+                    (self.projects().cache(project, cache)?, MountKind::Volume { bytes: DEFAULT_VOLUME_BYTES })
+                }
                 None => {
-                    let (source, bytes, hold) = self.volumes().attach(&cache.volume())?;
+                    let (source, kind, hold) = self.volumes().attach(&cache.volume(), None)?;
                     holds.push(hold);
-                    (source, bytes)
+                    (source, kind)
                 }
             };
-            add(source, cache.target(), Access::ReadWrite, MountKind::Volume { bytes });
+            add(source, cache.target(), Access::ReadWrite, kind);
         }
         check_targets(&spec)?;
         Ok((spec, holds))

@@ -434,7 +434,9 @@ mod tests {
         }
         assert_eq!(read(&mut owner), ([1000 * KIB as u64, 0], [0, 0]));
         assert!(output.held() <= bound::OUTPUT);
-        assert_eq!(read(&mut second), ([500 * KIB as u64, 0], [500 * KIB as u64, 0]));
+        // Whole pieces, as many as the bound has room for.
+        let kept = (bound::OUTPUT / (100 * KIB) * 100 * KIB) as u64;
+        assert_eq!(read(&mut second), ([kept, 0], [1000 * KIB as u64 - kept, 0]));
         assert_eq!(read(&mut output.reader([950 * KIB as u64, 0, 0], Role::Watcher)), ([50 * KIB as u64, 0], [0, 0]));
     }
 
@@ -533,7 +535,7 @@ mod tests {
         let output = Output::of_terminal(true);
         output.push(FrameKind::Stdout, Frame::data(FrameKind::Stdout, b"\x1b[?1049h"));
         assert_eq!(output.modes(), b""[..]);
-        (0..10).for_each(|_| push(&output, FrameKind::Stdout, 60 * KIB));
+        (0..=bound::OUTPUT / (60 * KIB)).for_each(|_| push(&output, FrameKind::Stdout, 60 * KIB));
         assert_eq!(output.modes(), b"\x1b[?1049h"[..]);
         assert_eq!(Output::new(true).modes(), b""[..]);
     }

@@ -38,7 +38,7 @@ use crate::{
 };
 
 /// What is read from a pipe after the command ended is bounded by the largest pipe there can be, so that a daemon
-/// that keeps writing cannot keep the run from ending.
+/// that keeps writing cannot keep the run from ending. A terminal of gVisor's may hold more, and says so.
 const MOST_DRAINED: usize = 1024 * 1024;
 
 /// A terminal that gives so much by one read is full.
@@ -340,6 +340,10 @@ async fn pump_output(run: &Run, pipes: Pipes, mut ended: oneshot::Receiver<Exite
     let exited = loop {
         let next = async {
             run.output.room().await;
+            // Standard error is the same terminal.
+            if other_side.is_some() && stdout.is_some() {
+                return (FrameKind::Stdout, read_terminal(&stdout, &mut first).await);
+            }
             tokio::select! {
                 chunk = read(&mut stdout, &mut first), if stdout.is_some() => (FrameKind::Stdout, chunk),
                 chunk = read(&mut stderr, &mut second), if stderr.is_some() => (FrameKind::Stderr, chunk),
@@ -379,10 +383,32 @@ pub(crate) async fn read(pipe: &mut Option<Receiver>, buffer: &mut BytesMut) -> 
     if pipe.readable().await.is_err() {
         return 0;
     }
+    behind_a_header(buffer);
+    pipe.read_buf(&mut (&mut *buffer).limit(bound::CHUNK)).await.unwrap_or(0)
+}
+
+/// The same for a terminal. The runtime takes a read that gives less than was asked for as the sign that nothing is left, and waits to be
+/// told of more. A terminal gives four kilobytes at the most, and a kernel such as gVisor's does not tell again of what it still
+/// holds; so it is read until it says that it is empty.
+async fn read_terminal(pipe: &Option<Receiver>, buffer: &mut BytesMut) -> usize {
+    let Some(pipe) = pipe else { return 0 };
+    loop {
+        if pipe.readable().await.is_err() {
+            return 0;
+        }
+        behind_a_header(buffer);
+        match pipe.try_read_buf(&mut (&mut *buffer).limit(bound::CHUNK)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            read => return read.unwrap_or(0),
+        }
+    }
+}
+
+/// Makes room for a chunk behind its header.
+fn behind_a_header(buffer: &mut BytesMut) {
     buffer.clear();
     buffer.reserve(Frame::HEADER + bound::CHUNK);
     buffer.put_bytes(0, Frame::HEADER);
-    pipe.read_buf(&mut (&mut *buffer).limit(bound::CHUNK)).await.unwrap_or(0)
 }
 
 /// Reads what else a terminal has. It gives four kilobytes at the most by one read, and a frame costs more than many reads: who
@@ -419,7 +445,8 @@ pub(crate) fn frame(kind: FrameKind, buffer: &mut BytesMut) -> Bytes {
 pub(crate) async fn drain(run: &Run, kind: FrameKind, pipe: &Receiver) {
     let mut buffer = vec![0; bound::CHUNK];
     let mut drained = 0;
-    while drained < MOST_DRAINED {
+    let held = rustix::io::ioctl_fionread(pipe).unwrap_or(0) as usize;
+    while drained < held.max(MOST_DRAINED) {
         run.output.room().await;
         // The kernel is asked, and not the runtime: that may not have heard yet of what came just before the end.
         match rustix::io::read(pipe, &mut buffer) {

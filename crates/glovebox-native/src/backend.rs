@@ -142,11 +142,6 @@ impl NativeBackend {
         owner::collect_garbage(&RuntimeFolder::of_caller_alone()?, &cgroups, Own::default()).map_err(host_io)
     }
 
-    /// The folder in which launchers of this user keep their locks, and below which each has its scratch folder.
-    pub fn runtime_folder() -> PathBuf {
-        RuntimeFolder::of_caller().path()
-    }
-
     /// The launcher's process id.
     pub fn launcher_pid(&self) -> i32 {
         self.launcher.as_ref().map_or(0, |launcher| launcher.pid)
@@ -390,9 +385,10 @@ impl Backend for NativeBackend {
         if let (Some(made), Some(held)) = (&made, self.held().get_mut(&id)) {
             held.group = Some(made.group.clone());
         }
-        if let Some(made) = made.as_ref().filter(|made| !living && made.tier == Tier::Namespaces) {
+        let counts = |made: &&Made| made.tier == Tier::Namespaces && made.by_groups.memory;
+        if let Some(made) = made.as_ref().filter(|made| !living && counts(made)) {
             // The launcher does it too; but the sooner the kernel knows, the sooner all is over. A keeper that sees its
-            // guest end by itself goes, and would not hear the order; and without namespaces a guest that has ended can no
+            // guest end by itself goes, and would not hear the order; and where no groups count, a guest that has ended can no
             // longer be asked what was used.
             let _ = pidfd_send_signal(&made.guest, Signal::KILL);
         }

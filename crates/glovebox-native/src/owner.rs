@@ -23,6 +23,7 @@ use rustix::{
 use glovebox_core::{Error, ErrorCode, Result, SandboxId};
 
 use crate::{
+    NativeBackend,
     cgroup::{Cgroups, Side},
     confined,
     living::{GROUP_OWNER, LivingFolder},
@@ -104,6 +105,18 @@ impl RuntimeFolder {
 
     fn lock(&self, name: &str) -> PathBuf {
         self.launchers().join(format!("{name}{ENDING}"))
+    }
+}
+
+impl NativeBackend {
+    /// The folder in which launchers of this user keep their locks, and below which each has its scratch folder.
+    pub fn runtime_folder() -> PathBuf {
+        RuntimeFolder::of_caller().path()
+    }
+
+    /// The same, unless somebody else was there first.
+    pub fn own_runtime_folder() -> Result<PathBuf> {
+        RuntimeFolder::of_caller_alone().map(|folder| folder.path())
     }
 }
 

@@ -10,9 +10,9 @@
 //! answers with [`Attached`].
 //!
 //! Where the backend is not on the same machine there is no folder that both see. Then `/.glovebox/guest bridge`, started by
-//! the backend inside, reads the sandbox's key from its standard input (64 hexadecimal digits and a line break) and joins its
-//! standard streams to [`INNER_SOCKET`], which the guest serves in place of the others. Every connection of a bridge begins with
-//! the report, and is the channel then.
+//! the backend inside, reads the sandbox's key from its standard input (64 hexadecimal digits and a line break) and speaks HTTP/2 on its
+//! standard streams: each request is a connection to [`INNER_SOCKET`], which the guest serves in place of the others, and its two bodies
+//! are the bytes of that. Every connection begins with the report, and is the channel then.
 
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +55,9 @@ pub struct Plan {
     pub network: bool,
     /// Folders that commands may write to beside `/workspace`, `/home/user`, `/tmp` and `/dev/shm`.
     pub written: Vec<String>,
+    /// Folders that belong to commands, each the top of a volume that may be new.
+    #[serde(default)]
+    pub own_volumes: Vec<String>,
     /// Whether what commands write can be met by others of the host as what it is, so that no program of theirs may take its owner's rights.
     pub writes_to_host: bool,
     /// Whether mounts are attached from outside as soon as there are folders for them.

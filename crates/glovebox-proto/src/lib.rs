@@ -80,13 +80,19 @@ pub mod bound {
     /// Bytes under way on the connection: as many as all its streams may have, so that no number of readers that stand still
     /// holds up the others.
     pub const CONNECTION_WINDOW: u32 = STREAMS * STREAM_WINDOW;
+    /// Bytes under way on one connection that a bridge carries: as many as on the busiest stream of it, twice.
+    pub const CARRIED_WINDOW: u32 = 2 * STREAM_WINDOW;
+    /// Bytes under way on a bridge. All of its connections are read at all times, so none holds up the others; and what waits in the
+    /// bridge is memory of its sandbox.
+    pub const BRIDGE_WINDOW: u32 = 8 * CARRIED_WINDOW;
     /// Bytes of one HTTP/2 frame.
     pub const FRAME: u32 = 128 * 1024;
     /// Bytes of all headers of a request.
     pub const HEADERS: u32 = 16 * 1024;
     /// Bytes of a run's output that the guest keeps. More than what may be under way to a reader when its connection breaks
-    /// (a window and two chunks) and what waits for it ([`WAITING`]), so that an owner who connects again has missed nothing.
-    pub const OUTPUT: usize = 2 * STREAM_WINDOW as usize;
+    /// (a window and two chunks) and what waits for it ([`WAITING`], and the chunk that passed that), so that an owner who connects again
+    /// has missed nothing. On a slow way all of it is full.
+    pub const OUTPUT: usize = 2 * STREAM_WINDOW as usize + 2 * CHUNK;
     /// Bytes of output that wait for an owner before its command does.
     pub const WAITING: usize = 2 * CHUNK;
     /// Runs that are over and whose end nobody asked for.

@@ -14,6 +14,10 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
+/// Starts a program with mounts of its own, which others on this machine, such as an engine, add nothing to: the suite would take it for left
+/// behind.
+pub const APART: [&str; 5] = ["/usr/bin/unshare", "--mount", "--propagation", "private", "--"];
+
 /// Which ordinary user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum UserKind {
@@ -46,8 +50,9 @@ pub fn run_as(kind: UserKind, delegate: bool, probe: &Path, args: &[OsString]) -
     fs::copy(std::env::current_exe()?, &program)?;
     fs::copy(probe, folder.path().join("glovebox-probe"))?;
     let groups = if delegate { Delegated::make(uid, gid)? } else { Delegated::default() };
-    let mut command = Command::new("sh");
-    command.args([
+    let mut command = Command::new(APART[0]);
+    command.args(&APART[1..]).args([
+        "sh",
         "-c",
         "for group in $GROUPS_TO_JOIN; do echo $$ > \"$group/cgroup.procs\" || exit; done; exec \"$@\"",
         "sh",
@@ -78,8 +83,8 @@ pub fn run_without_namespaces(kind: Option<UserKind>, probe: &Path, args: &[OsSt
     fs::copy(std::env::current_exe()?, &program)?;
     fs::copy(probe, &copy)?;
     let who = if uid == 0 { "root".to_owned() } else { uid.to_string() };
-    let mut command = Command::new(&copy);
-    command.args(["without-namespaces", &who]).arg(&program).args(args);
+    let mut command = Command::new(APART[0]);
+    command.args(&APART[1..]).arg(&copy).args(["without-namespaces", &who]).arg(&program).args(args);
     command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin").env("LANG", "C.UTF-8");
     command.env("HOME", &scratch).env("TMPDIR", &scratch).current_dir("/");
     Ok(command.status().context("the suite could not be started again")?.success())

@@ -191,6 +191,14 @@ impl Backend for Cutting {
         self.backend.remove_store(store).await
     }
 
+    fn keeps_volumes_at(&self) -> Option<String> {
+        self.backend.keeps_volumes_at()
+    }
+
+    async fn remove_volume_there(&self, volume: &str) -> Result<()> {
+        self.backend.remove_volume_there(volume).await
+    }
+
     async fn collect_garbage(&self) -> Result<Vec<String>> {
         self.backend.collect_garbage().await
     }

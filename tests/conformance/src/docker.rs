@@ -47,7 +47,15 @@ impl DockerSubject {
 
     /// What Docker says of all containers or volumes with our label, without the client under test.
     fn listed(&self, path: &str) -> String {
-        ask(&self.socket, path).expect("Docker answers")
+        ask(&self.socket, path, "glovebox.managed%3Dtrue").expect("Docker answers")
+    }
+
+    /// Volumes that outlive sandboxes, which cases remove themselves.
+    fn volumes_of_callers(&self) -> Vec<String> {
+        let text = ask(&self.socket, "/volumes?", "glovebox.volume").expect("Docker answers");
+        let all: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        let all = all["Volumes"].as_array().cloned().unwrap_or_default();
+        all.iter().map(|volume| format!("volume {}", volume["Name"])).collect()
     }
 
     fn guest(&self, sandbox: SandboxId) -> i32 {
@@ -63,9 +71,9 @@ impl DockerSubject {
     }
 }
 
-/// Asks Docker for a document.
-fn ask(socket: &Path, path: &str) -> std::io::Result<String> {
-    let filters = "filters=%7B%22label%22%3A%5B%22glovebox.managed%3Dtrue%22%5D%7D";
+/// Asks Docker for a document about what has a label.
+fn ask(socket: &Path, path: &str, label: &str) -> std::io::Result<String> {
+    let filters = format!("filters=%7B%22label%22%3A%5B%22{label}%22%5D%7D");
     let mut stream = UnixStream::connect(socket)?;
     write!(stream, "GET {path}{filters} HTTP/1.0\r\nHost: docker\r\n\r\n")?;
     let mut answer = String::new();
@@ -102,6 +110,7 @@ impl Subject for DockerSubject {
         let mut things: BTreeSet<String> = BTreeSet::new();
         things.extend(ids(&self.listed("/containers/json?all=1&")).into_iter().map(|id| format!("container of {id}")));
         things.extend(ids(&self.listed("/volumes?")).into_iter().map(|id| format!("volume of {id}")));
+        things.extend(self.volumes_of_callers());
         let folders = fs::read_dir(NativeBackend::runtime_folder().join("docker")).into_iter().flatten().flatten();
         things.extend(folders.map(|folder| format!("folder {}", folder.path().display())));
         things.extend(guests().into_iter().map(|pid| format!("process {pid}")));

@@ -27,7 +27,7 @@ mod suite;
 mod through_guest;
 mod world;
 
-pub use as_user::{UserKind, run_as, run_without_namespaces};
+pub use as_user::{APART, UserKind, run_as, run_without_namespaces};
 pub use case::{Case, Need, Proof};
 pub use cases::all;
 pub use client::run_client;

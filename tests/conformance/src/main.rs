@@ -11,8 +11,8 @@ use std::{
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
 use glovebox_conformance::{
-    CALLER_MARK, DockerSubject, NativeSubject, Options, Subject, UserKind, run_actor, run_as, run_client, run_suite,
-    run_without_namespaces, soak,
+    APART, CALLER_MARK, DockerSubject, NativeSubject, Options, Subject, UserKind, run_actor, run_as, run_client,
+    run_suite, run_without_namespaces, soak,
 };
 use glovebox_native::NativeBackend;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -156,9 +156,6 @@ enum Soak {
     },
 }
 
-/// Starts a program with mounts of its own.
-const UNSHARE: &str = "/usr/bin/unshare";
-
 fn main() -> ExitCode {
     match run(Args::parse()) {
         Ok(true) => ExitCode::SUCCESS,
@@ -193,7 +190,7 @@ fn run(args: Args) -> anyhow::Result<bool> {
         Some(Soak::Record { count, glovebox }) => return soak::record(*count, glovebox),
         _ => {}
     }
-    let _inheritable = become_a_leaky_caller()?;
+    let _inheritable = become_a_leaky_caller(&args.backend)?;
     if args.soak.is_none() {
         have_few_descriptors()?;
     }
@@ -239,21 +236,23 @@ fn start_backend(args: &Args) -> anyhow::Result<Rc<dyn Subject>> {
 
 /// Whether this host lets a program have mounts of its own.
 fn has_mounts_of_its_own() -> bool {
-    let tried = Command::new(UNSHARE).args(["--mount", "true"]).stderr(std::process::Stdio::null()).status();
+    let tried = Command::new(APART[0]).args(["--mount", "true"]).stderr(std::process::Stdio::null()).status();
     tried.is_ok_and(|status| status.success())
 }
 
 /// Gives this process what must not be seen inside: a variable in its environment, which needs a new start of this
 /// program, and a descriptor that survives an exec.
-fn become_a_leaky_caller() -> anyhow::Result<std::os::fd::OwnedFd> {
+fn become_a_leaky_caller(backend: &str) -> anyhow::Result<std::os::fd::OwnedFd> {
     let (name, value) = CALLER_MARK;
     if std::env::var_os(name).is_none() {
         let program = std::env::current_exe()?;
         let mut again = Command::new(&program);
         if rustix::process::geteuid().is_root() && has_mounts_of_its_own() {
-            // What cases mount is seen by the launcher and by nobody else, and is gone with this process.
-            again = Command::new(UNSHARE);
-            again.args(["--mount", "--propagation", "shared", "--"]).arg(program);
+            // What cases mount is seen by whom this process starts, and is gone with it. An engine has to see it too.
+            let shared = [APART[0], "--mount", "--propagation", "shared", "--"];
+            let words = if backend == "native" { [&APART[..], &shared].concat() } else { shared.to_vec() };
+            again = Command::new(words[0]);
+            again.args(&words[1..]).arg(program);
         }
         let error = again.args(std::env::args_os().skip(1)).env(name, value).exec();
         return Err(error).context("this program could not be started again");

@@ -1,11 +1,11 @@
 //! A backend whose files are reached through the guest alone, as those of a container are; all else is another backend's work.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{borrow::Cow, path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use glovebox_core::{
-    Backend, Created, Evidence, Features, Found, GuestStream, Isolation, Outgrown, Result, RunId, SandboxId,
-    SandboxSpec, SandboxState, UsageNow,
+    Access, Backend, Created, Evidence, Features, Found, GuestStream, InsidePath, Isolation, Mount, MountKind,
+    OUTPUTS_DIR, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState, UsageNow, WORKING_DIR,
 };
 use jiff::Timestamp;
 
@@ -18,6 +18,19 @@ impl ThroughGuest {
     pub(crate) fn new(backend: Arc<dyn Backend>) -> Self {
         ThroughGuest { backend }
     }
+}
+
+/// A backend that sees files shows those of another sandbox as folders of the host.
+fn showing(spec: &SandboxSpec) -> Cow<'_, SandboxSpec> {
+    let Some(shown) = &spec.files_of else { return Cow::Borrowed(spec) };
+    let show = |target: &str| Mount {
+        source: shown.store.join(target.trim_start_matches('/')),
+        target: InsidePath::absolute(target).expect("it is a path"),
+        access: Access::ReadOnly,
+        kind: MountKind::Host,
+    };
+    let mounts = vec![show(WORKING_DIR), show(OUTPUTS_DIR)];
+    Cow::Owned(SandboxSpec { files_of: None, mounts, ..spec.clone() })
 }
 
 #[async_trait]
@@ -43,7 +56,7 @@ impl Backend for ThroughGuest {
     }
 
     async fn create(&self, id: SandboxId, spec: &SandboxSpec) -> Result<()> {
-        self.backend.create(id, spec).await
+        self.backend.create(id, &showing(spec)).await
     }
 
     async fn ready(&self, id: SandboxId) -> Result<Created> {
@@ -116,6 +129,14 @@ impl Backend for ThroughGuest {
 
     async fn remove_store(&self, store: &Path) -> Result<()> {
         self.backend.remove_store(store).await
+    }
+
+    fn keeps_volumes_at(&self) -> Option<String> {
+        self.backend.keeps_volumes_at()
+    }
+
+    async fn remove_volume_there(&self, volume: &str) -> Result<()> {
+        self.backend.remove_volume_there(volume).await
     }
 
     async fn collect_garbage(&self) -> Result<Vec<String>> {

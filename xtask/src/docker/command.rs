@@ -17,18 +17,17 @@ use super::{
     daemon::{Daemon, Lifetime},
     images, kinds,
     registry::{Door, PASSWORD, Registry, USER},
-    storage, tally, with_images,
+    storage, tally, volumes, with_images,
 };
 use crate::{
-    suites::{Counts, command, run},
+    suites::{Counts, command},
     tree::built,
 };
 
 /// The suite.
 pub(crate) fn check() -> Result<Counts> {
-    run(&["cargo", "build", "--locked", "-p", "glovebox-cli", "--bin", "glovebox"])?;
     let daemon = with_images(Lifetime::OfThisProcess)?;
-    let cases: [(&str, Case); 16] = [
+    let cases: [(&str, Case); 19] = [
         ("an image is fetched, listed, used and removed", an_image_comes_and_goes),
         ("a run fetches the image that it needs, and says so", a_run_fetches),
         ("a stranger is told that a registry is locked", a_stranger_is_told),
@@ -47,6 +46,9 @@ pub(crate) fn check() -> Result<Counts> {
             "a process that Docker starts in a container is held by our profile",
             containment::the_profile_holds_the_whole_container,
         ),
+        ("nothing is written to the volumes of an image, and none is left", volumes::of_an_image),
+        ("an image that leads mounts astray has no sandbox", volumes::led_astray),
+        ("labels of an image are not taken for ours", volumes::labels_of_an_image),
         ("every guarantee that a Docker engine can give holds", containment::what_is_promised_holds),
     ];
     Ok(tally(&daemon, &cases))

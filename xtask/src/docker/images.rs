@@ -55,6 +55,11 @@ const RECIPES: [Recipe; 4] = [
 /// All that there are.
 pub(crate) const NAMES: [&str; 4] = ["debian", "busybox", "musl", "distroless"];
 
+/// Makes the files of these images where they are missing.
+pub(crate) fn make(names: &[&str]) -> Result<()> {
+    RECIPES.iter().filter(|recipe| names.contains(&recipe.name)).try_for_each(|recipe| recipe.tar().map(drop))
+}
+
 /// Puts the images of these names where they are missing, as `glovebox-test/NAME`.
 pub(crate) fn load(client: &Client, names: &[&str]) -> Result<()> {
     for recipe in RECIPES.iter().filter(|recipe| names.contains(&recipe.name)) {

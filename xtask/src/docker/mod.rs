@@ -13,8 +13,9 @@ mod registry;
 mod relay;
 pub(crate) mod remote;
 mod storage;
+mod volumes;
 
-use std::time::Instant;
+use std::{path::PathBuf, time::Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -26,7 +27,8 @@ use self::{
 };
 use crate::{
     need,
-    suites::{Counts, Suites},
+    suites::{self, Counts, Suites},
+    tree::built,
 };
 
 /// The verb `docker`.
@@ -51,7 +53,9 @@ pub(crate) fn docker(args: &[String]) -> Result<()> {
             }
             Ok(())
         }
+        ["test"] => test(),
         ["check"] => {
+            build()?;
             let mut suites = Suites::new();
             suites.run("Docker for tests", check);
             suites.run("command line, docker", command::check);
@@ -63,12 +67,40 @@ pub(crate) fn docker(args: &[String]) -> Result<()> {
         ["gvisor"] => alone("conformance in gVisor", elsewhere::gvisor),
         ["podman"] => alone("conformance on Podman", elsewhere::podman),
         ["remote"] => alone("conformance on another machine", elsewhere::remote),
-        _ => bail!("what was meant: start, stop, status, check, commands, faults, gvisor, podman or remote?"),
+        _ => bail!("what was meant: start, stop, status, test, check, commands, faults, gvisor, podman or remote?"),
     }
+}
+
+/// Where the verb `docker test` writes what became of its suites, for the verb `test`.
+pub(crate) fn told() -> PathBuf {
+    built("beside", "docker.json")
+}
+
+/// All suites with a Docker engine, with programs that are built. The first stops its daemon, the last has its own, and the others share
+/// one. Those that also use native sandboxes come last.
+fn test() -> Result<()> {
+    let mut suites = Suites::new();
+    suites.run("Docker for tests", check);
+    let daemon = with_images(Lifetime::OfThisProcess)?;
+    suites.run("conformance, docker", elsewhere::here);
+    suites.run("… on another machine", elsewhere::remote);
+    suites.run("… in gVisor", elsewhere::gvisor);
+    suites.run("… on Podman", elsewhere::podman);
+    suites.run("command line, docker", command::check);
+    drop(daemon);
+    suites.run("Docker faults", faults::check);
+    suites.write(&told())?;
+    suites.finish()
+}
+
+/// Builds what the suites use. In one build, since two would take turns at dependencies that both have with other features.
+fn build() -> Result<()> {
+    suites::run(&["cargo", "build", "--locked", "--workspace", "--bins", "--example", "long_living"])
 }
 
 /// Runs one suite, and says what became of it.
 fn alone(name: &str, work: impl FnOnce() -> Result<Counts>) -> Result<()> {
+    build()?;
     let mut suites = Suites::new();
     suites.run(name, work);
     suites.finish()

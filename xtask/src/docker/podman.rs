@@ -34,8 +34,9 @@ const START: Duration = Duration::from_secs(20);
 /// `CAP_SYS_RESOURCE`, as in many containers, cannot raise any.
 const CONFIG: &str = "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=4096:4096\"]\n";
 
-/// The user of a service without root, whom the conformance suite has too: one with sub-ids.
-const USER: &str = "glovebox-sub";
+/// The user of a service without root, and that user's sub-ids.
+const USER: &str = "glovebox-podman";
+const IDS: &str = "700065536-700131071";
 
 /// A service that listens. It ends when this is dropped, and with this process.
 pub(crate) struct Podman {
@@ -134,8 +135,7 @@ fn make_user() -> Result<()> {
     let has_ids = fs::read_to_string("/etc/subuid")
         .is_ok_and(|table| table.lines().any(|line| line.starts_with(&format!("{USER}:"))));
     if !has_ids {
-        let ids = "700000000-700065535";
-        read(&["usermod", "--add-subuids", ids, "--add-subgids", ids, USER])?;
+        read(&["usermod", "--add-subuids", IDS, "--add-subgids", IDS, USER])?;
     }
     Ok(())
 }

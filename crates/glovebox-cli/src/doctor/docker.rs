@@ -58,9 +58,10 @@ fn judge(look: &Look, place: &str, caller: &str, installed: bool) -> Check {
             format!("Docker at {place} did not answer within {} s", PATIENCE.as_secs()),
             "sudo systemctl restart docker, if `docker info` hangs too".to_owned(),
         ),
-        Look::Unusable(why) => {
-            (format!("Docker at {place} cannot be used: {why}"), "see whether `docker info` works".to_owned())
-        }
+        Look::Unusable { why, hint } => (
+            format!("Docker at {place} cannot be used: {why}"),
+            hint.clone().unwrap_or_else(|| "see whether `docker info` works".to_owned()),
+        ),
     };
     Check::new(BACKENDS, "docker", Status::Missing, detail).fix(fix)
 }
@@ -86,7 +87,8 @@ mod tests {
             (Look::NotRunning, true, "nobody listens", "systemctl start"),
             (Look::NotAllowed, true, "ann may not use", "usermod -aG docker ann"),
             (Look::Silent, true, "within 2 s", "restart"),
-            (Look::Unusable("it broke".into()), true, "it broke", "docker info"),
+            (Look::Unusable { why: "it broke".into(), hint: None }, true, "it broke", "docker info"),
+            (Look::Unusable { why: "it broke".into(), hint: Some("mend it".into()) }, true, "it broke", "mend it"),
         ];
         for (look, installed, detail, fix) in looks {
             let check = judge(&look, "unix:///x", "ann", installed);

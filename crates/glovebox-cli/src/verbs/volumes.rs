@@ -56,7 +56,7 @@ fn name(flags: &Flags, text: &str) -> Result<VolumeName> {
 fn create(globals: &Globals, args: &CreateVolumeArgs, flags: &Flags) -> Result<u8> {
     let (name, size) = (name(flags, &args.name)?, flags.check("size", &args.size, parse_size)?);
     let engine = engine(globals, flags)?;
-    engine.volumes().create(&name, size)?;
+    engine.create_volume(&name, size)?;
     if globals.json {
         report::document(&engine.show_volume(&name)?)?;
     } else {
@@ -77,7 +77,7 @@ fn list(globals: &Globals, engine: &Engine) -> Result<u8> {
             let sandboxes = if volume.sandboxes.is_empty() { "-".to_owned() } else { volume.sandboxes.join(", ") };
             [
                 volume.name.to_string(),
-                used(volume.used_bytes),
+                holds(volume),
                 report::size(volume.size_bytes),
                 ago(now, volume.created_at),
                 sandboxes,
@@ -90,6 +90,10 @@ fn list(globals: &Globals, engine: &Engine) -> Result<u8> {
     Ok(0)
 }
 
+fn holds(volume: &VolumeStatus) -> String {
+    if volume.place.is_some() { "unknown".to_owned() } else { used(volume.used_bytes) }
+}
+
 /// What storage holds, for people.
 pub(super) fn used(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| "more than can be counted".to_owned(), report::size)
@@ -99,10 +103,11 @@ fn page(volume: &VolumeStatus) -> String {
     let mut text = format!(
         "{}\n  holds     {} of {}\n  created   {}\n",
         volume.name,
-        used(volume.used_bytes),
+        holds(volume),
         report::size(volume.size_bytes),
         report::time(volume.created_at)
     );
+    text.extend(volume.place.iter().map(|place| format!("  is at     {place}\n")));
     text.extend(volume.sandboxes.iter().map(|sandbox| format!("  sandbox   {sandbox}\n")));
     text
 }

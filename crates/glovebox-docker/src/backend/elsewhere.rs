@@ -17,7 +17,7 @@ use std::{
 
 use bollard::{
     models::{ContainerCreateBody, HostConfig, Mount, MountType, MountVolumeOptions},
-    query_parameters::{CreateContainerOptionsBuilder, UploadToContainerOptionsBuilder},
+    query_parameters::UploadToContainerOptionsBuilder,
 };
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -25,6 +25,8 @@ use glovebox_archive::Pack;
 use glovebox_core::{
     Access, Error, ErrorCode, LimitsInForce, MountKind, Result, SandboxId, SandboxSpec, User, WorkspaceMode,
 };
+use glovebox_guest::container::Carried;
+use glovebox_proto::container::Report;
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep, timeout},
@@ -32,12 +34,14 @@ use tokio::{
 
 use super::{DockerBackend, Held, Met, gone, host_io, making};
 use crate::{
-    bridge::{Bridge, Key},
-    client::{QUICK, SLOW},
+    bridge::Key,
+    client::QUICK,
     describe::{self, Entrance, OwnFiles},
+    fresh::Fresh,
     images::FoundImage,
     layers, owner,
     told::Ear,
+    volumes,
 };
 
 /// Where a volume is mounted in the container that it is filled through.
@@ -77,15 +81,14 @@ impl DockerBackend {
         spec: &SandboxSpec,
         (image, limits): (&FoundImage, &LimitsInForce),
         key: &Key,
-    ) -> Result<String> {
+    ) -> Result<Fresh> {
         let entrance = Entrance::Bridge { key_sha256: key.sha256() };
         let spec = &self.give(id, spec, image).await?;
         let make = async |own: &OwnFiles| {
-            let body = describe::container(id, spec, &image.id, limits, (own, &entrance));
+            let body = describe::container(id, spec, image, limits, (own, &entrance));
             let body = self.adapted(body, spec, limits).await?;
-            let options = CreateContainerOptionsBuilder::new().name(name).build();
-            let asked = self.client.docker.create_container(Some(options), body);
-            self.client.ask("make a container", SLOW, asked).await.map(|made| made.id)
+            let given = describe::needs_files(spec).then(|| describe::volume_of_given(id));
+            self.client.make(name, body, given).await
         };
         let own = self.install(spec.user, image).await?;
         match make(&own).await {
@@ -103,10 +106,10 @@ impl DockerBackend {
     pub(super) async fn meet_there(&self, held: &Held, key: &Key) -> Result<Met> {
         let mut ended = std::pin::pin!(self.client.docker.wait_container(&held.container, None));
         let arrived = tokio::select! {
-            arrived = self.client.bridge(&held.container, key) => arrived,
+            arrived = self.over_bridge(held, key) => arrived,
             end = ended.next() => return Err(making::ended_early(end, &held.spec)),
         };
-        let (bridge, report) = match arrived {
+        let (channel, report) = match arrived {
             Ok(arrived) => arrived,
             Err(error) if error.code == ErrorCode::BackendUnavailable => return Err(error),
             Err(error) => {
@@ -123,11 +126,11 @@ impl DockerBackend {
             name => layers::is_not_the_first(&ready, name),
         };
         let isolation = layers::look(&held.spec, &ready, is_own, holds_memory);
-        making::met(held, Box::new(bridge), &ready, (None, isolation))
+        making::met(held, Box::new(channel), &ready, (None, isolation))
     }
 
     /// Connects to the guest of a living sandbox there.
-    pub(super) async fn reach(&self, id: SandboxId, held: &Held) -> Result<Bridge> {
+    pub(super) async fn reach(&self, id: SandboxId, held: &Held) -> Result<Carried> {
         let key = match (&held.key, &held.spec.living) {
             (Some(key), _) => key.clone(),
             (None, Some(living)) => Key::kept(&living.store).map_err(|error| {
@@ -136,10 +139,31 @@ impl DockerBackend {
             })?,
             (None, None) => return Err(gone(id)),
         };
-        let (bridge, report) = self.client.bridge(&held.container, &key).await?;
+        let (channel, report) = self.over_bridge(held, &key).await?;
         making::ready(report)?;
         held.meeting.note_use().map_err(host_io)?;
-        Ok(bridge)
+        Ok(channel)
+    }
+
+    /// A connection to the guest over the bridge of this process, or over a new one.
+    async fn over_bridge(&self, held: &Held, key: &Key) -> Result<(Carried, Report)> {
+        let known = held.bridge.lock().await.clone();
+        if let Some(known) = &known {
+            match known.connect().await {
+                // It broke meanwhile, or its sandbox has ended.
+                Err(error) if error.code == ErrorCode::SandboxLost => {}
+                connected => return connected,
+            }
+        }
+        let bridge = {
+            // Who needs one at the same time waits for this one.
+            let mut bridge = held.bridge.lock().await;
+            match bridge.as_ref().filter(|found| known.as_ref() != Some(*found)) {
+                Some(found) => found.clone(),
+                None => bridge.insert(self.client.bridge(&held.container, key).await?).clone(),
+            }
+        };
+        bridge.connect().await
     }
 
     /// The files that every container has, in a volume there.
@@ -150,13 +174,10 @@ impl DockerBackend {
         }
         let name = volume_of_guest(user);
         let folder = self.filled(&name, user, image).await?;
+        let of_etc = describe::texts_of_etc(user).into_iter().map(|(name, _, target)| (folder.join(name), target));
         let own = OwnFiles {
             guest: folder.join("guest"),
-            accounts: vec![
-                (folder.join("passwd"), "/etc/passwd"),
-                (folder.join("group"), "/etc/group"),
-                (folder.join(COMPLETE), describe::COMPLETE),
-            ],
+            of_etc: of_etc.chain([(folder.join(COMPLETE), describe::COMPLETE)]).collect(),
             // Nothing is attached there.
             empty: None,
             volume: Some(name),
@@ -168,7 +189,7 @@ impl DockerBackend {
     /// The folder there of the volume that holds our files, once it does.
     async fn filled(&self, name: &str, user: User, image: &FoundImage) -> Result<PathBuf> {
         let labels = HashMap::from([(owner::GUEST.to_owned(), glovebox_embedded_guest::HASH.to_owned())]);
-        let (helper, began) = (format!("{name}-fill"), Instant::now());
+        let (helper, began) = (format!("{name}{}", owner::FILLS), Instant::now());
         loop {
             let volume = self.client.docker.inspect_volume(name);
             let volume = self.client.ask_if_there("look at a volume", QUICK, volume).await?;
@@ -199,17 +220,20 @@ impl DockerBackend {
     /// Copies what is to be mounted into a volume of the sandbox's own. Gives a description whose mounts are there.
     async fn give(&self, id: SandboxId, spec: &SandboxSpec, image: &FoundImage) -> Result<SandboxSpec> {
         let mut there = spec.clone();
-        if spec.mounts.iter().any(|mount| mount.kind != MountKind::Host) {
-            return Err(self.not_shared("volumes, caches and projects cannot be used"));
+        if spec.mounts.iter().any(|mount| matches!(mount.kind, MountKind::Volume { .. })) {
+            return Err(self.not_shared("caches and projects cannot be used").hint("a --volume of that engine can"));
         }
-        if let Some(mount) = spec.mounts.iter().find(|mount| mount.access == Access::ReadWrite) {
+        volumes::check(spec, &self.client.place)?;
+        let mut own = spec.mounts.iter().filter(|mount| !describe::is_elsewhere(mount));
+        if let Some(mount) = own.find(|mount| mount.access == Access::ReadWrite) {
             return Err(self.not_shared(&format!("{} cannot be written to", mount.source.display())));
         }
         if spec.workspace.as_ref().is_some_and(|workspace| workspace.mode == WorkspaceMode::ReadWrite) {
             let hint = "leave out --workspace-mode read-write: what changes inside comes back with `glovebox apply`";
             return Err(self.not_shared("a workspace cannot be written to while it runs").hint(hint));
         }
-        let sources = there.mounts.iter_mut().map(|mount| &mut mount.source);
+        let sources = there.mounts.iter_mut().filter(|mount| !describe::is_elsewhere(mount));
+        let sources = sources.map(|mount| &mut mount.source);
         let sources = sources.chain(there.workspace.iter_mut().map(|workspace| &mut workspace.source));
         let mut sources: Vec<&mut PathBuf> = sources.collect();
         if sources.is_empty() {
@@ -219,7 +243,7 @@ impl DockerBackend {
         // A sandbox that is started again is given what is there now.
         self.remove_volume(&name).await?;
         let parts = parts_of(&sources).map_err(host_io)?;
-        let helper = format!("glovebox-{id}-fill");
+        let helper = format!("glovebox-{id}{}", owner::FILLS);
         let of_helper = owner::labels(id, &SandboxSpec { living: None, ..spec.clone() });
         self.fill(&helper, (&name, owner::labels(id, spec)), of_helper, image, parts).await?;
         let asked = self.client.docker.inspect_volume(&name);
@@ -261,9 +285,7 @@ impl DockerBackend {
             }),
             ..ContainerCreateBody::default()
         };
-        let options = CreateContainerOptionsBuilder::new().name(helper).build();
-        let asked = self.client.docker.create_container(Some(options), body);
-        self.client.ask("make a container to fill a volume with", SLOW, asked).await?;
+        let fresh = self.client.make(helper, body, Some(volume.to_owned())).await?;
         let mut filled = Ok(());
         for (path, part) in parts {
             filled = self.upload(helper, &path, part).await;
@@ -272,6 +294,7 @@ impl DockerBackend {
             }
         }
         self.client.remove(helper).await?;
+        fresh.keep();
         if filled.is_err() {
             let _ = self.remove_volume(volume).await;
         }
@@ -310,7 +333,7 @@ const FOR_ALL_FILES: Duration = Duration::from_secs(3600);
 
 /// The name of the volume that holds our own files for sandboxes of a user.
 fn volume_of_guest(user: User) -> String {
-    format!("glovebox-guest-{}-{}-{}", &glovebox_embedded_guest::HASH[..16], user.uid, user.gid)
+    format!("{}{}-{}-{}", owner::GUESTS, &glovebox_embedded_guest::HASH[..16], user.uid, user.gid)
 }
 
 /// What is to be unpacked of files and folders of the caller's, which are numbered.
@@ -334,8 +357,9 @@ fn parts_of(sources: &[&mut PathBuf]) -> io::Result<Vec<(String, Part)>> {
 fn own_archive(user: User) -> io::Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     append(&mut archive, "guest", tar::EntryType::Regular, 0o555, glovebox_embedded_guest::PROGRAM)?;
-    append(&mut archive, "passwd", tar::EntryType::Regular, 0o444, user.passwd().as_bytes())?;
-    append(&mut archive, "group", tar::EntryType::Regular, 0o444, user.group().as_bytes())?;
+    for (name, text, _) in describe::texts_of_etc(user) {
+        append(&mut archive, name, tar::EntryType::Regular, 0o444, text.as_bytes())?;
+    }
     append(&mut archive, COMPLETE, tar::EntryType::Regular, 0o444, b"")?;
     archive.into_inner()
 }
@@ -470,7 +494,7 @@ mod tests {
     fn our_own_files_are_packed_with_the_one_that_says_so_as_the_last() {
         let found = entries(&own_archive(User { uid: 1000, gid: 1000 }).unwrap());
         let names: Vec<&str> = found.iter().map(|(name, ..)| name.as_str()).collect();
-        assert_eq!(names, ["guest", "passwd", "group", COMPLETE]);
+        assert_eq!(names, ["guest", "passwd", "group", "hosts", "resolv.conf", COMPLETE]);
         assert_eq!((found[0].1, found[0].2.as_slice()), (0o555, glovebox_embedded_guest::PROGRAM));
     }
 

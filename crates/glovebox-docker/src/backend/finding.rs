@@ -22,17 +22,26 @@ use crate::{
 impl DockerBackend {
     /// The container of a sandbox, if there is one.
     async fn container_of(&self, id: SandboxId) -> Result<Option<ContainerSummary>> {
-        Ok(self.client.containers(Some((owner::SANDBOX, id.to_string()))).await?.into_iter().next())
+        let found = self.client.containers(Some((owner::SANDBOX, id.to_string()))).await?;
+        Ok(found.into_iter().find(|found| owner::sandbox(found) == Some(id) && !owner::only_fills(found)))
     }
 
     /// In which state a living sandbox is.
     pub(super) async fn look_at_state(&self, id: SandboxId) -> Result<SandboxState> {
         let found = self.container_of(id).await?;
-        if let Some(found) = found.as_ref().filter(|found| matches!(found.state, Some(State::EXITED | State::DEAD))) {
+        let is_left = |found: &&ContainerSummary| match found.state {
+            Some(State::EXITED | State::DEAD) => true,
+            // Who was about to start it has died.
+            Some(State::CREATED) => owner::judge(found, Timestamp::now(), &self.stores) == Verdict::Left,
+            _ => false,
+        };
+        if let Some(found) = found.as_ref().filter(is_left) {
             self.sweeper().bury(found).await?;
+            return Ok(SandboxState::Stopped);
         }
         Ok(match found.and_then(|found| found.state) {
             Some(State::CREATED) => SandboxState::Creating,
+            Some(State::RUNNING) if self.ending_guest(id).is_some() => SandboxState::Stopping,
             Some(State::RUNNING | State::RESTARTING) => SandboxState::Ready,
             Some(State::PAUSED) => SandboxState::Paused,
             Some(State::REMOVING) => SandboxState::Stopping,
@@ -64,6 +73,7 @@ impl DockerBackend {
 
     /// Takes hold of a living sandbox.
     pub(super) async fn take_hold(&self, id: SandboxId, spec: &SandboxSpec) -> Result<Created> {
+        self.stores.note(id, spec);
         let found = match self.held(id) {
             Ok(held) => held,
             Err(_) => {
@@ -99,15 +109,22 @@ impl DockerBackend {
         let limits = describe::limits_in_force(spec, self.machine().await?);
         // The number of a process on another machine is nothing here.
         let pid = self.client.is_local().then_some(pid);
-        let groups = pid.map(Groups::of).unwrap_or_default();
+        let groups = match self.ending_guest(id).filter(|guest| Some(guest.pid) == pid) {
+            Some(guest) => guest.groups,
+            None => pid.map(Groups::of).unwrap_or_default(),
+        };
         let created = Created {
             isolation: Isolation::default(),
             limits: limits.clone(),
             places: Vec::new(),
             image: self.named_image(spec),
-            image_digest: found.image_id,
+            image_digest: found
+                .labels
+                .as_ref()
+                .and_then(|labels| owner::label(labels, owner::DIGEST))
+                .map(str::to_owned),
         };
-        let met = OnceCell::new_with(Some(Met { channel: Mutex::default(), pid, groups, created }));
+        let met = OnceCell::new_with(Some(Met { channel: Mutex::default(), pid, guest: None, groups, created }));
         Ok(Some(Arc::new(Held {
             container,
             spec: spec.clone(),
@@ -116,7 +133,9 @@ impl DockerBackend {
             image_digest: None,
             meeting: Meeting::of(&self.settings.runtime_folder, id),
             listener: Mutex::default(),
+            arrived: Mutex::default(),
             key: None,
+            bridge: tokio::sync::Mutex::default(),
             // Who only looks need not hear anything.
             ear: spec.living.as_ref().and_then(|_| self.ear(id)),
             met,
@@ -134,7 +153,7 @@ impl DockerBackend {
         let all = self.client.containers(None).await?;
         let found = all.iter().filter_map(|container| {
             let id = owner::sandbox(container)?;
-            Some(Found { id, owned: owner::judge(container, now) == Verdict::Owned })
+            Some(Found { id, owned: owner::judge(container, now, &self.stores) == Verdict::Owned })
         });
         Ok(found.collect())
     }

@@ -4,19 +4,21 @@ use std::{
     fs, io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    sync::{Mutex, atomic::AtomicUsize},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use bollard::{
     errors::Error as DockerError,
     models::{ContainerCreateBody, SystemInfoCgroupVersionEnum},
-    query_parameters::CreateContainerOptionsBuilder,
 };
 use futures_util::StreamExt;
 use glovebox_archive::taken::Size;
 use glovebox_core::{
-    Created, Enforcement, Error, ErrorCode, GuestStream, Image, ImageReference, Isolation, LimitsInForce, Network,
-    Result, SandboxId, SandboxSpec, User,
+    Created, Enforcement, Error, ErrorCode, GuestStream, Image, ImageReference, Isolation, LimitsInForce, Result,
+    SandboxId, SandboxSpec, User,
 };
 use glovebox_proto::{
     VERSION,
@@ -24,15 +26,19 @@ use glovebox_proto::{
 };
 use tokio::{io::AsyncWriteExt, net::UnixStream, sync::OnceCell};
 
-use super::{ARRIVAL, DockerBackend, Held, Met, gone, host_io, watching::Watching};
+use super::{
+    ARRIVAL, DockerBackend, Held, Met, ending::GuestHandle, gone, host_io, unfinished::Unfinished, watching::Watching,
+};
 use crate::{
     attaching::{self, Attacher},
     bridge::Key,
-    client::{QUICK, SLOW, is_of_transport},
+    client::{QUICK, is_of_transport},
     counted::Groups,
     describe::{self, Entrance, Machine, OwnFiles},
     disk,
+    fresh::Fresh,
     gvisor::{self, Runtimes},
+    image_volumes,
     images::{FoundImage, host_is_native_only},
     layers,
     meeting::{self, Meeting},
@@ -45,45 +51,48 @@ impl DockerBackend {
         let mut spec = describe::with_real_paths(spec)?;
         spec.runtime = spec.runtime.or_else(|| self.settings.runtime.clone());
         let spec = &spec;
-        let image = self.image_of(spec).await?;
-        let machine = self.machine().await?;
+        let (image, machine, before) = tokio::try_join!(self.image_of(spec), self.machine(), self.look_before(spec))?;
         let is_gvisor = machine.runtimes.is_gvisor(spec.runtime.as_deref());
         let attacher = Attacher::of(&machine.runtimes, spec.runtime.as_deref());
         attaching::check(spec, attacher)?;
-        let mut limits = describe::limits_in_force(spec, machine);
+        image_volumes::check(&image.volumes)?;
+        self.check_files_to_show(spec).await?;
         if is_gvisor {
             gvisor::fits(spec)?;
-            gvisor::correct(&mut limits);
         }
-        let before = self.look_before(spec).await?;
+        let limits = describe::limits_in_force(spec, machine);
         let meeting = Meeting::of(&self.settings.runtime_folder, id);
+        let labels = owner::labels(id, spec);
         let (listener, key) = match self.client.is_local() {
-            true => (Some(meeting.open(&self.client.place).map_err(host_io)?), None),
+            true => (Some(meeting.open(&self.client.place, &labels).map_err(host_io)?), None),
             false => {
-                meeting.make(&self.client.place).map_err(host_io)?;
+                meeting.make(&self.client.place, &labels).map_err(host_io)?;
                 (None, Some(Key::new().map_err(host_io)?))
             }
         };
+        let unfinished = Unfinished::new(self, id, &meeting);
         let ear = self.ear(id);
         let known = (&image, &limits, before.folders);
         let made = self.make_container(id, spec, known, (&meeting, key.as_ref())).await;
         let container = match made {
-            Ok(container) => container,
+            Ok(container) => container.keep(),
             Err(error) => {
                 meeting.remove();
                 self.take_back(id, spec).await;
                 return Err(error);
             }
         };
-        let held = Held {
-            container: container.clone(),
+        let held = Arc::new(Held {
+            container,
             spec: spec.clone(),
             limits,
             image: self.named_image(spec),
             image_digest: image.digest(),
             meeting,
             listener: Mutex::new(listener),
+            arrived: Mutex::default(),
             key,
+            bridge: tokio::sync::Mutex::default(),
             ear,
             met: OnceCell::new(),
             before,
@@ -91,14 +100,14 @@ impl DockerBackend {
             users: AtomicUsize::new(1),
             unended: Mutex::default(),
             trouble: Mutex::default(),
-        };
-        self.all().insert(id, held.into());
-        let asked = self.client.docker.start_container(&container, None);
-        if let Err(error) = self.client.ask("start a container", SLOW, asked).await {
+        });
+        self.all().insert(id, held.clone());
+        if let Err(error) = self.start_container(&held).await {
             let _ = glovebox_core::Backend::destroy(self, id).await;
             let error = explained(error, spec);
             return Err(if is_gvisor { gvisor::explained(error) } else { error });
         }
+        unfinished.done();
         Ok(())
     }
 
@@ -108,10 +117,11 @@ impl DockerBackend {
         spec: &SandboxSpec,
         (image, limits, before): (&FoundImage, &LimitsInForce, Size),
         (meeting, key): (&Meeting, Option<&Key>),
-    ) -> Result<String> {
+    ) -> Result<Fresh> {
         let name = owner::name(id, spec);
         if let Some(living) = &spec.living {
-            self.note_volumes(&living.store, id)?;
+            self.stores.note(id, spec);
+            fs::create_dir_all(&living.store).map_err(host_io)?;
             disk::note_before(&living.store, before).map_err(host_io)?;
             // What is left of it since it ended by itself.
             self.client.remove(&name).await?;
@@ -126,12 +136,9 @@ impl DockerBackend {
         let attacher = Attacher::of(&self.machine().await?.runtimes, spec.runtime.as_deref());
         let own = self.own_files(spec.user, attacher).map_err(host_io)?;
         let entrance = Entrance::Folder(meeting.folder());
-        let body = describe::container(id, spec, &image.id, limits, (&own, &entrance));
+        let body = describe::container(id, spec, image, limits, (&own, &entrance));
         let body = self.adapted(body, spec, limits).await?;
-        let options = CreateContainerOptionsBuilder::new().name(&name).build();
-        let asked = self.client.docker.create_container(Some(options), body);
-        let made = self.client.ask("make a container", SLOW, asked).await.map_err(|error| explained(error, spec))?;
-        Ok(made.id)
+        self.client.make(&name, body, None).await.map_err(|error| explained(error, spec))
     }
 
     /// The image that a sandbox starts from, fetched if it is not there.
@@ -182,10 +189,10 @@ impl DockerBackend {
         let folder = self.settings.data_folder.join("guest");
         fs::create_dir_all(&folder)?;
         let guest = written_once(&folder.join(glovebox_embedded_guest::HASH), glovebox_embedded_guest::PROGRAM, 0o555)?;
-        let mut accounts = Vec::new();
-        for (name, text, target) in [("passwd", user.passwd(), "/etc/passwd"), ("group", user.group(), "/etc/group")] {
+        let mut of_etc = Vec::new();
+        for (name, text, target) in describe::texts_of_etc(user) {
             let file = folder.join(format!("{name}-{}-{}", user.uid, user.gid));
-            accounts.push((written_once(&file, text.as_bytes(), 0o444)?, target));
+            of_etc.push((written_once(&file, text.as_bytes(), 0o444)?, target));
         }
         let mut empty = None;
         if attacher == Attacher::Us {
@@ -193,7 +200,7 @@ impl DockerBackend {
             fs::create_dir_all(&empty_folder)?;
             empty = Some((empty_folder, written_once(&folder.join("empty-file"), b"", 0o444)?));
         }
-        Ok(OwnFiles { guest, accounts, empty, volume: None })
+        Ok(OwnFiles { guest, of_etc, empty, volume: None })
     }
 
     /// Says the description of a container as its engine and its runtime understand it.
@@ -205,7 +212,7 @@ impl DockerBackend {
     ) -> Result<ContainerCreateBody> {
         let machine = self.machine().await?;
         if machine.is_podman {
-            self.adapt_to_podman(&mut body, spec)?;
+            self.adapt_to_podman(&mut body)?;
         }
         if machine.runtimes.is_gvisor(spec.runtime.as_deref()) {
             gvisor::adapt(&mut body, limits);
@@ -214,7 +221,7 @@ impl DockerBackend {
     }
 
     /// Podman takes files of its own machine only.
-    fn adapt_to_podman(&self, body: &mut ContainerCreateBody, spec: &SandboxSpec) -> Result<()> {
+    fn adapt_to_podman(&self, body: &mut ContainerCreateBody) -> Result<()> {
         if !self.client.is_local() {
             let message =
                 "sandboxes on Podman of another machine are not there yet: it reads its filter from a file there";
@@ -227,16 +234,6 @@ impl DockerBackend {
         let text = podman::filter(body).unwrap_or_default();
         let filter = written_once(&filter, text.as_bytes(), 0o444).map_err(host_io)?;
         podman::adapt(body, &filter);
-        // Podman writes the names of the host's own file into it.
-        let mut files = vec![("hosts", describe::HOSTS, "/etc/hosts")];
-        if spec.network == Network::None {
-            files.push(("empty-file", "", "/etc/resolv.conf"));
-        }
-        let mounts = body.host_config.get_or_insert_default().mounts.get_or_insert_default();
-        for (name, text, target) in files {
-            let source = written_once(&folder.join(name), text.as_bytes(), 0o444).map_err(host_io)?;
-            mounts.push(describe::bind(&source, target, true));
-        }
         Ok(())
     }
 
@@ -249,6 +246,18 @@ impl DockerBackend {
         attaching::attach(&own.guest, &orders).await
     }
 
+    /// Hears what a guest that came says, and does what it waits for.
+    async fn hear(&self, held: &Held, mut stream: UnixStream) -> Result<(UnixStream, Report)> {
+        let ended = |_| ended_early(None, &held.spec);
+        let mut report = meeting::report(&mut stream).await.map_err(ended)?;
+        if let Report::Waiting { mount_namespace } = report {
+            self.attach(held, &stream, mount_namespace).await?;
+            stream.write_u8(1).await.map_err(ended)?;
+            report = meeting::report(&mut stream).await.map_err(ended)?;
+        }
+        Ok((stream, report))
+    }
+
     /// Waits until the guest has come and said that it is ready.
     pub(super) async fn meet(&self, held: &Held) -> Result<Met> {
         if let Some(key) = &held.key {
@@ -257,29 +266,29 @@ impl DockerBackend {
         let listener = held.listener.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         // Whoever asks again is told the same.
         let listener = listener.ok_or_else(|| held.trouble())?;
-        let mut ended = std::pin::pin!(self.client.docker.wait_container(&held.container, None));
-        let arrival = async {
-            let (mut stream, _) = listener.accept().await.map_err(host_io)?;
-            let mut report = meeting::report(&mut stream).await.map_err(host_io)?;
-            if let Report::Waiting { mount_namespace } = report {
-                self.attach(held, &stream, mount_namespace).await?;
-                stream.write_u8(1).await.map_err(host_io)?;
-                report = meeting::report(&mut stream).await.map_err(host_io)?;
+        let patience = tokio::time::sleep(ARRIVAL);
+        let (stream, report) = match held.take_arrived() {
+            Some(stream) => tokio::select! {
+                told = self.hear(held, stream) => told?,
+                () = patience => return Err(too_late()),
+            },
+            None => {
+                let mut ended = std::pin::pin!(self.client.docker.wait_container(&held.container, None));
+                let arrival = async {
+                    let (stream, _) = listener.accept().await.map_err(host_io)?;
+                    self.hear(held, stream).await
+                };
+                tokio::select! {
+                    told = arrival => told?,
+                    end = ended.next() => return Err(match end {
+                        Some(Err(error)) if is_of_transport(&error) => self.client.failed("wait for the guest", error),
+                        end => ended_early(end, &held.spec),
+                    }),
+                    () = patience => return Err(too_late()),
+                }
             }
-            Ok::<_, Error>((stream, report))
         };
-        let arrived = tokio::select! {
-            arrived = arrival => arrived?,
-            end = ended.next() => return Err(match end {
-                Some(Err(error)) if is_of_transport(&error) => self.client.failed("wait for the guest", error),
-                end => ended_early(end, &held.spec),
-            }),
-            () = tokio::time::sleep(ARRIVAL) => {
-                let message = format!("the guest did not come within {} s of the start of its container", ARRIVAL.as_secs());
-                return Err(Error::new(ErrorCode::SandboxSetup, message).hint("is the machine that busy? try again"));
-            }
-        };
-        let (stream, ready) = (arrived.0, ready(arrived.1)?);
+        let ready = ready(report)?;
         let pid = peer(&stream)?;
         let holds_memory = Groups::of(pid).hold_memory();
         let isolation = layers::look(&held.spec, &ready, |name| layers::is_not_ours(&ready, pid, name), holds_memory);
@@ -309,12 +318,21 @@ fn can_be_watched(root: Option<&str>) -> bool {
     rustix::process::geteuid().is_root() && root.is_some_and(|root| fs::read_dir(root).is_ok())
 }
 
+fn too_late() -> Error {
+    let message = format!("the guest did not come within {} s of the start of its container", ARRIVAL.as_secs());
+    Error::new(ErrorCode::SandboxSetup, message).hint("is the machine that busy? try again")
+}
+
 /// Writes a file, unless it is there.
 fn written_once(path: &Path, bytes: &[u8], mode: u32) -> io::Result<PathBuf> {
     if fs::metadata(path).is_ok_and(|found| found.len() == bytes.len() as u64) {
         return Ok(path.to_owned());
     }
-    let unfinished = path.with_extension(std::process::id().to_string());
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    // Of this process and this call alone, whoever else writes the same.
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(format!(".{}-{number}", std::process::id()));
     fs::write(&unfinished, bytes)?;
     fs::set_permissions(&unfinished, fs::Permissions::from_mode(mode))?;
     fs::rename(&unfinished, path)?;
@@ -347,8 +365,10 @@ pub(super) fn met(
         image: held.image.clone(),
         image_digest: held.image_digest.clone(),
     };
+    // One that stays may be paused, and what is frozen does not end by a signal: Docker ends it.
+    let guest = pid.filter(|_| held.spec.living.is_none()).and_then(|pid| GuestHandle::hold(pid, &held.container));
     let channel = Mutex::new(held.spec.living.is_none().then_some(stream));
-    Ok(Met { channel, pid, groups, created })
+    Ok(Met { channel, pid, guest, groups, created })
 }
 
 /// The guest, as the kernel knows it.
@@ -384,7 +404,7 @@ pub(super) fn ended_early(
 /// Adds what a user can do about a failure of Docker's.
 fn explained(error: Error, spec: &SandboxSpec) -> Error {
     match &spec.runtime {
-        Some(runtime) if error.message.contains("untime") => {
+        Some(runtime) if error.message.contains("nknown runtime") => {
             error.hint(format!("is the runtime {runtime} known to this Docker engine? `docker info` lists them"))
         }
         _ => error,

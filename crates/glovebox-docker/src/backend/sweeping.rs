@@ -8,28 +8,26 @@ use std::{
 };
 
 use bollard::{models::ContainerSummary, query_parameters::RemoveVolumeOptionsBuilder};
-use glovebox_core::{EndReason, ErrorCode, Result, SandboxId};
+use glovebox_core::{EndReason, ErrorCode, Result, SandboxId, living_store};
 use glovebox_proto::container::{ENDED_IDLE, ENDED_OLD};
 use jiff::Timestamp;
 
-use super::{DockerBackend, Sandboxes, host_io, remove_folder};
+use super::{DockerBackend, Sandboxes, host_io};
 use crate::{
     client::{Client, SLOW},
     describe,
     meeting::{self, Meeting},
-    owner::{self, Verdict},
+    owner::{self, Stores, Verdict},
 };
 
 /// How often a process that lives so long removes what others left.
 pub(super) const EVERY: Duration = Duration::from_secs(3600);
 
-/// Where a living sandbox notes the volumes that hold its files.
-const VOLUMES: &str = "docker-volumes.json";
-
 /// Who removes what nobody needs any more.
 pub(super) struct Sweeper {
-    client: Client,
+    pub(super) client: Client,
     runtime_folder: PathBuf,
+    stores: Stores,
     /// What this process needs.
     held: Sandboxes,
 }
@@ -37,7 +35,7 @@ pub(super) struct Sweeper {
 impl DockerBackend {
     pub(super) fn sweeper(&self) -> Sweeper {
         let (client, runtime_folder) = (self.client.clone(), self.settings.runtime_folder.clone());
-        Sweeper { client, runtime_folder, held: self.sandboxes.clone() }
+        Sweeper { client, runtime_folder, stores: self.stores.clone(), held: self.sandboxes.clone() }
     }
 
     /// Begins to remove what others left, once a process: now, and again for as long as this backend is there. Nobody waits for it.
@@ -45,26 +43,18 @@ impl DockerBackend {
         if self.sweeps.swap(true, Ordering::Relaxed) {
             return;
         }
-        let Sweeper { client, runtime_folder, held } = self.sweeper();
+        let Sweeper { client, runtime_folder, stores, held } = self.sweeper();
         let (held, pace) = (Arc::downgrade(&held), self.sweeps_every);
         tokio::spawn(async move {
             while let Some(held) = held.upgrade() {
-                let sweeper = Sweeper { client: client.clone(), runtime_folder: runtime_folder.clone(), held };
+                let (client, runtime_folder, stores) = (client.clone(), runtime_folder.clone(), stores.clone());
+                let sweeper = Sweeper { client, runtime_folder, stores, held };
                 // What fails now is tried again at the next time, and `gc` says why.
                 let _ = sweeper.remove_left().await;
                 drop(sweeper);
                 tokio::time::sleep(pace).await;
             }
         });
-    }
-
-    /// Notes which volumes hold the files of a living sandbox.
-    pub(super) fn note_volumes(&self, store: &Path, id: SandboxId) -> Result<()> {
-        let mut names: Vec<String> = describe::volumes(id).into_iter().map(|(name, _)| name).collect();
-        names.push(describe::volume_of_given(id));
-        fs::create_dir_all(store).map_err(host_io)?;
-        let text = serde_json::to_vec(&names).map_err(|error| host_io(io::Error::other(error)))?;
-        fs::write(store.join(VOLUMES), text).map_err(host_io)
     }
 }
 
@@ -76,7 +66,7 @@ impl Sweeper {
         let (mut removed, mut needed, mut failed) = (Vec::new(), Vec::new(), None);
         for container in self.client.containers(None).await? {
             let Some(id) = owner::sandbox(&container) else { continue };
-            if owner::judge(&container, now) == Verdict::Owned {
+            if owner::judge(&container, now, &self.stores) == Verdict::Owned {
                 needed.push(id.to_string());
                 continue;
             }
@@ -94,16 +84,27 @@ impl Sweeper {
         }
         for volume in volumes {
             let told = format!("the volume {}", volume.name);
-            self.remove_volume(&volume.name).await?.then(|| removed.push(told));
+            match self.remove_volume(&volume.name).await {
+                Ok(was_there) => removed.extend(was_there.then_some(told)),
+                Err(error) if error.code == ErrorCode::BackendUnavailable => return Err(error),
+                Err(error) => failed = failed.or(Some(error)),
+            }
         }
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).keys().map(ToString::to_string).collect();
         needed.extend::<Vec<String>>(held);
-        for folder in fs::read_dir(meeting::all(&self.runtime_folder)).into_iter().flatten().flatten() {
+        let is_own = meeting::must_be_own(&self.runtime_folder).is_ok();
+        let folders = fs::read_dir(meeting::all(&self.runtime_folder)).ok().filter(|_| is_own);
+        for folder in folders.into_iter().flatten().flatten() {
             let name = folder.file_name().to_string_lossy().into_owned();
+            if name.parse::<SandboxId>().is_err() {
+                continue;
+            }
             let of_another = meeting::is_of_another(&folder.path(), &self.client.place);
             if !of_another && !needed.contains(&name) && is_old(&folder.path()) {
-                remove_folder(&folder.path()).map_err(host_io)?;
-                removed.push(format!("the folder of the sandbox {name}"));
+                match remove_folder(&folder.path()) {
+                    Ok(()) => removed.push(format!("the folder of the sandbox {name}")),
+                    Err(error) => failed = failed.or(Some(host_io(error))),
+                }
             }
         }
         failed.map_or(Ok(removed), Err)
@@ -119,8 +120,8 @@ impl Sweeper {
             Some(ENDED_OLD) => Some(EndReason::MaxAge),
             _ => None,
         };
-        let store = found.labels.as_ref().and_then(|labels| labels.get(owner::STORE));
-        let folder = reason.and(store).and_then(|store| Path::new(store).parent());
+        let store = self.stores.of(found).filter(|_| reason.is_some());
+        let folder = store.as_deref().and_then(Path::parent);
         let note = serde_json::json!({ "reason": reason, "at_ms": Timestamp::now().as_millisecond() }).to_string();
         let noted = folder.map_or(Ok(()), |folder| fs::write(folder.join("ended.json"), &note));
         let mut is_full = false;
@@ -131,8 +132,8 @@ impl Sweeper {
         }
         self.client.remove(container).await?;
         // One that ended by itself is over, with all of its files.
-        if let Some(store) = store.filter(|_| reason.is_some()) {
-            self.remove_volumes(Path::new(store)).await?;
+        if let Some(store) = &store {
+            self.remove_volumes(store).await?;
         }
         if let Some(folder) = folder.filter(|_| is_full) {
             // What was just removed has made some room.
@@ -144,14 +145,24 @@ impl Sweeper {
         Ok(())
     }
 
-    /// Removes the volumes that a folder names, and the folder.
+    /// Removes a folder, and the volumes of the sandbox whose store it is, if it is one. Nothing that lies in it says which they are: programs may have
+    /// written to it.
     pub(super) async fn remove_volumes(&self, store: &Path) -> Result<()> {
-        let names: Vec<String> = match fs::read(store.join(VOLUMES)) {
-            Ok(text) => serde_json::from_slice(&text).unwrap_or_default(),
-            Err(_) => Vec::new(),
-        };
-        for name in names.iter().filter(|name| name.starts_with("glovebox-")) {
-            self.remove_volume(name).await?;
+        let id = store.parent().and_then(|place| place.file_name()?.to_str()?.parse::<SandboxId>().ok());
+        let above = store.parent().and_then(Path::parent);
+        if let (Some(id), Some(above)) = (id, above)
+            && living_store(above, id) == store
+        {
+            self.stores.forget(id);
+            let [workspace, home] = describe::volumes(id).map(|(name, _)| name);
+            for name in [workspace, home, describe::volume_of_given(id)] {
+                self.remove_shown_volume(&name).await?;
+            }
+        }
+        // Docker may have removed its container without us.
+        let id = store.parent().and_then(Path::file_name).and_then(|name| name.to_str()?.parse().ok());
+        if let Some(id) = id {
+            Meeting::of(&self.runtime_folder, id).remove();
         }
         remove_folder(store).map_err(host_io)
     }
@@ -170,6 +181,14 @@ impl Sweeper {
         let options = RemoveVolumeOptionsBuilder::new().force(true).build();
         let asked = self.client.docker.remove_volume(name, Some(options));
         Ok(self.client.ask_if_there("remove a volume", SLOW, asked).await?.is_some())
+    }
+}
+
+/// Removes a folder and all in it, if it is there.
+fn remove_folder(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }
 

@@ -1,11 +1,14 @@
 //! Who is watched, and by what.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use glovebox_core::{Enforcement, SandboxId, SandboxSpec};
+use glovebox_core::{Enforcement, Evidence, SandboxId, SandboxSpec, StoreUse};
 use tokio::sync::OnceCell;
 
-use super::{DockerBackend, Held, host_io};
+use super::{DockerBackend, Held, Met, host_io};
 use crate::{
     client::QUICK,
     describe, disk,
@@ -61,5 +64,35 @@ impl DockerBackend {
         let spec = spec.clone();
         let looked = tokio::task::spawn_blocking(move || disk::before(&spec)).await;
         looked.map_err(std::io::Error::other).flatten().map_err(host_io)
+    }
+}
+
+impl Met {
+    /// What the kernel counted until now.
+    pub(super) fn evidence(&self) -> Evidence {
+        self.groups.evidence(self.store())
+    }
+
+    /// How full the file systems of a one-shot sandbox are. The fullest one decides.
+    pub(super) fn store(&self) -> StoreUse {
+        let unknown = Evidence::unknown().store;
+        if self.created.limits.store != "tmpfs" {
+            return unknown;
+        }
+        let Some(pid) = self.pid else { return unknown };
+        let root = Path::new("/proc").join(pid.to_string()).join("root");
+        let mut store: Option<StoreUse> = None;
+        for folder in ["workspace", "home/user", "tmp", "dev/shm"] {
+            let Ok(found) = rustix::fs::statvfs(root.join(folder)) else { return unknown };
+            let used = (found.f_blocks - found.f_bfree) * found.f_frsize;
+            let (free, inodes) = (found.f_bavail * found.f_frsize, found.f_favail);
+            let before = store.unwrap_or(StoreUse { used_bytes: 0, free_bytes: u64::MAX, free_inodes: u64::MAX });
+            store = Some(StoreUse {
+                used_bytes: before.used_bytes + used,
+                free_bytes: before.free_bytes.min(free),
+                free_inodes: before.free_inodes.min(inodes),
+            });
+        }
+        store.unwrap_or(unknown)
     }
 }

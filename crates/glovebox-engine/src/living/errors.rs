@@ -70,6 +70,13 @@ fn doomed(id: SandboxId) -> Error {
     Error::new(ErrorCode::WrongState, message).hint("make another one")
 }
 
+/// The error for what a sandbox changed whose reset was cut short.
+pub(super) fn half_reset(record: &SandboxRecord) -> Error {
+    let id = record.sandbox;
+    let message = format!("the sandbox {id} was being reset when that was cut short, so there is nothing to look at");
+    Error::new(ErrorCode::WrongState, message).hint(format!("glovebox start {id} starts it as new"))
+}
+
 fn in_words(time: Option<std::time::Duration>) -> String {
     let time = time.and_then(|time| SignedDuration::try_from(time).ok());
     time.map_or_else(|| "some time".to_owned(), |time| format!("{time:#}"))

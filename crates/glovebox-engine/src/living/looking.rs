@@ -3,15 +3,18 @@
 use std::{path::PathBuf, sync::Arc};
 
 use glovebox_core::{
-    ChangeRecord, ContentKeeper, Error, ErrorCode, LookFor, Result, SandboxId, SandboxName, SandboxRecord, Secret,
-    WorkspaceMode,
+    ChangeRecord, ContentKeeper, Error, ErrorCode, FilesOf, LookFor, Result, SandboxId, SandboxName, SandboxRecord,
+    SandboxSpec, SandboxState, Secret, WorkspaceLook, WorkspaceMode,
 };
 
+use super::errors::half_reset;
 use crate::{
     Engine, Sandbox,
+    channel::Channel,
     contents::{BlobKeeper, SecretFiles, mask_names},
     known_contents::{KnownContents, NotedIn},
     run_changes::Memory,
+    through_guest::{self, Inside},
 };
 
 /// What a living sandbox changed since it was made.
@@ -33,7 +36,7 @@ impl Engine {
     /// What a living sandbox changed since it was made, in whatever state it is. Where the engine has a ledger, the contents of
     /// changed files are kept there. To look is not to use it: its idle time goes on.
     pub async fn sandbox_changes(&self, text: &str) -> Result<SandboxChanges> {
-        let record = self.registry().read(self.registry().find(text)?)?;
+        let record = Arc::new(self.registry().read(self.registry().find(text)?)?);
         let engine = self.of(&record)?;
         engine.check_not_ended(&record)?;
         let id = record.sandbox;
@@ -47,8 +50,8 @@ impl Engine {
         };
         let as_keeper = keeper.clone().map(|keeper| keeper as Arc<dyn ContentKeeper>);
         let look = match engine.backend().files_through_guest() {
-            true => engine.open_to_look(&record, text).await?.place.look(LookFor::Changes, &[], as_keeper).await?,
-            false => engine.backend().changes_of_living(id, &self.with_storage(&record.spec)?.0, as_keeper).await?,
+            true => engine.look_through_guest(&record, as_keeper).await?,
+            false => engine.backend().changes_of_living(id, &engine.with_storage(&record.spec)?.0, as_keeper).await?,
         };
         let workspace = record.spec.workspace.as_ref();
         if let Some(workspace) = workspace.filter(|_| look.workspace_gone) {
@@ -68,15 +71,65 @@ impl Engine {
 }
 
 impl Engine {
-    /// Takes hold of a sandbox whose files are there only while it runs.
-    async fn open_to_look(&self, record: &SandboxRecord, text: &str) -> Result<Sandbox> {
-        self.open(text).await.map_err(|error| match error.code {
-            ErrorCode::WrongState => {
-                let message = format!("{}, and what it changed can be told only while it runs", error.message);
-                Error { message, ..error }
+    /// What a sandbox changed whose files are reached through a guest alone: its own while it runs, or one that is made to look.
+    async fn look_through_guest(
+        &self,
+        record: &Arc<SandboxRecord>,
+        keeper: Option<Arc<dyn ContentKeeper>>,
+    ) -> Result<WorkspaceLook> {
+        let id = record.sandbox;
+        if self.backend().state(id).await? == SandboxState::Ready {
+            match self.look_in_running(record, keeper.clone()).await {
+                // It ended in between, perhaps.
+                Err(error) if [ErrorCode::WrongState, ErrorCode::SandboxLost].contains(&error.code) => {}
+                look => return look,
             }
-            _ => self.explain_lost(record.sandbox, error),
-        })
+        }
+        // Nobody starts, ends or removes it until its files have been read.
+        let hold = self.hold(id).await?;
+        self.check_not_ended(record)?;
+        if self.backend().state(id).await? == SandboxState::Ready {
+            drop(hold);
+            let look = self.look_in_running(record, keeper).await;
+            return look.map_err(|error| self.explain_lost(id, error));
+        }
+        self.look_aside(record, keeper).await
+    }
+
+    async fn look_in_running(
+        &self,
+        record: &Arc<SandboxRecord>,
+        keeper: Option<Arc<dyn ContentKeeper>>,
+    ) -> Result<WorkspaceLook> {
+        self.open_record(record.clone()).await?.place.look(LookFor::Changes, &[], keeper).await
+    }
+
+    /// Looks at the files of a sandbox that does not run, or is paused, in another one that shows them and is gone afterwards. It ends with its
+    /// connection, so nothing is left whenever this process dies. It is no sandbox of the caller's, so it counts towards no limit:
+    /// who has as many as there may be can still look at them.
+    async fn look_aside(
+        &self,
+        record: &SandboxRecord,
+        keeper: Option<Arc<dyn ContentKeeper>>,
+    ) -> Result<WorkspaceLook> {
+        let (backend, registry, made) = (self.backend(), self.registry(), &record.spec);
+        if through_guest::copies_workspace(&**backend, made) && !registry.has_copied(record.sandbox) {
+            return Err(half_reset(record));
+        }
+        let id = SandboxId::new();
+        let files_of = Some(FilesOf { sandbox: record.sandbox, store: registry.store(record.sandbox) });
+        let SandboxSpec { image, runtime, limits, project, user, isolation, .. } = made.clone();
+        let spec = SandboxSpec { image, runtime, limits, project, user, isolation, files_of, ..SandboxSpec::default() };
+        let guard = self.begin(id, &spec, None, Vec::new()).await?;
+        let channel = guard.connect(Channel::once(backend.clone(), id)).await?;
+        let look = async {
+            backend.ready(id).await?;
+            Inside::aside(made, (&registry, record.sandbox)).look(&channel, LookFor::Changes, &[], keeper).await
+        };
+        let look = look.await;
+        // One that does not end now ends by itself, and what was seen is true all the same.
+        let _ = guard.end().await;
+        look
     }
 }
 

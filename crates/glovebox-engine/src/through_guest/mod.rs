@@ -25,7 +25,7 @@ use std::{
 
 use glovebox_core::{
     Backend, ContentKeeper, Error, ErrorCode, FilePath, GivenFile, LookFor, Result, SandboxId, SandboxSpec,
-    WORKING_DIR, Warning, Workspace, WorkspaceLook, WorkspaceMode,
+    WORKING_DIR, WORKSPACE_DIR, Warning, Workspace, WorkspaceLook, WorkspaceMode,
 };
 use glovebox_proto::file::Met;
 use jiff::Timestamp;
@@ -48,6 +48,8 @@ const LONGEST_NOTE: u64 = 128 << 20;
 /// The files inside a sandbox, where they are reached through the guest.
 pub(crate) struct Inside {
     working: Working,
+    /// Where something is mounted while the sandbox runs, below `/workspace`, if it does not.
+    mounted_otherwise: Vec<Vec<u8>>,
 }
 
 /// How the working directory began.
@@ -124,7 +126,7 @@ impl Inside {
             (None, Some(_)) => Working::Direct,
             (None, None) => Working::Fresh,
         };
-        Ok(Some(Arc::new(Inside { working })))
+        Ok(Some(Arc::new(Inside { working, mounted_otherwise: Vec::new() })))
     }
 
     /// The same for a living sandbox, whose workspace is copied in once and stays.
@@ -152,16 +154,18 @@ impl Inside {
         spec: &SandboxSpec,
         (registry, id): (&Registry, SandboxId),
     ) -> Option<Arc<Self>> {
-        let working = match copied_workspace(backend, spec) {
-            _ if !backend.files_through_guest() => return None,
-            None if spec.workspace.is_some() => Working::Direct,
-            None => Working::Fresh,
-            Some(workspace) => {
-                let noted = Some((registry.clone(), id));
-                Working::Copied { source: workspace.source.clone(), noted, copied: OnceLock::new() }
-            }
-        };
-        Some(Arc::new(Inside { working }))
+        backend
+            .files_through_guest()
+            .then(|| Arc::new(Inside { working: Working::noted(spec, (registry, id)), mounted_otherwise: Vec::new() }))
+    }
+
+    /// The same for a living sandbox that does not run, seen in another one that has none of its mounts.
+    pub(crate) fn aside(spec: &SandboxSpec, noted: (&Registry, SandboxId)) -> Arc<Self> {
+        let targets = spec.mounts.iter().map(|mount| &mount.target);
+        let targets = targets.chain(spec.volumes.iter().map(|volume| &volume.target));
+        let below = targets.filter_map(|target| target.as_str().strip_prefix(WORKSPACE_DIR)?.strip_prefix('/'));
+        let mounted_otherwise = below.map(|path| path.as_bytes().to_vec()).collect();
+        Arc::new(Inside { working: Working::noted(spec, noted), mounted_otherwise })
     }
 
     /// What could not be copied in, where something could not; known since the first look.
@@ -181,7 +185,8 @@ impl Inside {
         keeper: Option<Arc<dyn ContentKeeper>>,
     ) -> Result<WorkspaceLook> {
         let roots: &[&str] = if matches!(self.working, Working::Direct) { &[OUTPUTS] } else { &[OUTPUTS, WORKING] };
-        let survey = Survey::of(channel, roots).await?;
+        let mut survey = Survey::of(channel, roots).await?;
+        self.mounted_otherwise.iter().for_each(|path| survey.take_for_mounted(path));
         let (inside, given, stop) = (self.clone(), given.to_vec(), StopOnDrop::default());
         let (stopped, runtime, files) = (stop.0.clone(), Handle::current(), Files::new(channel.clone(), None));
         // How long this takes is up to what ran inside, so it must not hold up other sandboxes.
@@ -247,6 +252,20 @@ impl Inside {
             }
         }
         Ok(walk.finish())
+    }
+}
+
+impl Working {
+    /// How that of a living sandbox began, whose files are reached through a guest.
+    fn noted(spec: &SandboxSpec, (registry, id): (&Registry, SandboxId)) -> Self {
+        match &spec.workspace {
+            None => Working::Fresh,
+            Some(workspace) if workspace.mode == WorkspaceMode::Overlay => {
+                let noted = Some((registry.clone(), id));
+                Working::Copied { source: workspace.source.clone(), noted, copied: OnceLock::new() }
+            }
+            Some(_) => Working::Direct,
+        }
     }
 }
 

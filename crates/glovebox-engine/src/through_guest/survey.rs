@@ -165,6 +165,19 @@ impl Survey {
         }
     }
 
+    /// Takes what is at a path, if something is, for the place of a mount: whatever is there now does not count.
+    pub(super) fn take_for_mounted(&mut self, path: &[u8]) {
+        let mut parts = path.split(|byte| *byte == b'/');
+        let mut node = parts.next().and_then(|root| self.roots.get_mut(root));
+        for name in parts {
+            node = node.and_then(|folder| folder.below.get_mut(name));
+        }
+        if let Some(node) = node {
+            node.known.mounted = true;
+            node.below.clear();
+        }
+    }
+
     /// As it was told.
     pub(super) fn to_met(&self) -> Vec<Met> {
         let mut all = Vec::with_capacity(self.met);
@@ -247,6 +260,30 @@ mod tests {
             met("outputs", EntryKind::Directory),
         ];
         assert_eq!(told(all.clone()).unwrap().to_met(), all);
+    }
+
+    #[test]
+    fn what_lies_where_a_mount_was_does_not_count() {
+        let all = vec![
+            met("agent_workspace", EntryKind::Directory),
+            met("agent_workspace/a", EntryKind::Directory),
+            met("agent_workspace/a/b", EntryKind::Directory),
+            met("agent_workspace/a/b/c", EntryKind::File),
+            met("agent_workspace/a/d", EntryKind::File),
+        ];
+        let mut survey = told(all).unwrap();
+        survey.take_for_mounted(b"agent_workspace/a/b");
+        survey.take_for_mounted(b"agent_workspace/x/y");
+        survey.take_for_mounted(b"other");
+        let told: Vec<(Bytes, bool)> =
+            survey.to_met().into_iter().map(|met| (met.entry.unwrap().name, met.mounted)).collect();
+        let wanted = [
+            ("agent_workspace", false),
+            ("agent_workspace/a", false),
+            ("agent_workspace/a/b", true),
+            ("agent_workspace/a/d", false),
+        ];
+        assert_eq!(told, wanted.map(|(name, mounted)| (name.into(), mounted)));
     }
 
     #[test]

@@ -131,8 +131,8 @@ impl Door {
     }
 }
 
-/// Says to a host, if one listens, that there will be no sandbox because its plan cannot be read.
-pub(super) fn refuse_without_plan(report: &Report) -> io::Result<()> {
+/// Says to a host, if one listens, that there will be no sandbox although there is no door yet.
+pub(super) fn refuse_without_door(report: &Report) -> io::Result<()> {
     connect_to_host()?.write_all(&to_bytes(report)?)
 }
 

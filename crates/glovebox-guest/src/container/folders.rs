@@ -23,7 +23,11 @@ pub(super) fn make(plan: &Plan) -> rustix::io::Result<()> {
     let owner = (plan.uid, plan.gid);
     let workspace = open_mounted("/workspace")?;
     // Root's own, so that nobody removes the folders in it.
-    fchmod(&workspace, OPEN_TO_READ)?;
+    match fchmod(&workspace, OPEN_TO_READ) {
+        // The files of another sandbox, to be read; it has made it so.
+        Ok(()) | Err(Errno::ROFS) => {}
+        Err(error) => return Err(error),
+    }
     for name in OF_COMMANDS {
         match mkdirat(&workspace, name, OPEN_TO_READ) {
             // A sandbox that is started again has them, and one may be a mount.
@@ -39,6 +43,9 @@ pub(super) fn make(plan: &Plan) -> rustix::io::Result<()> {
             Err(Errno::XDEV) => {}
             Err(error) => return Err(error),
         }
+    }
+    for volume in &plan.own_volumes {
+        give(&open_mounted(volume)?, owner)?;
     }
     let home = open_mounted("/home/user")?;
     give(&home, owner)

@@ -10,7 +10,7 @@ use rustix::{
 };
 use zeroize::Zeroizing;
 
-use super::{door, door::Door, fail, folders, life, zygote};
+use super::{door, door::Door, fail, folders, life, mounted, zygote};
 use crate::{
     Ground, Server,
     own::{self, Failed, bound_to, step},
@@ -18,6 +18,9 @@ use crate::{
     server::Guest,
     sys,
 };
+
+/// So much is told of the path of a mount that does not belong there.
+const LONGEST_NAME: usize = 200;
 
 /// The guest's life.
 pub(super) fn init() -> ExitCode {
@@ -51,10 +54,10 @@ impl Refusal {
 }
 
 fn live() -> Result<u8, Refusal> {
-    let (plan, environment) = match read_orders() {
+    let (plan, environment) = match read_orders().and_then(in_own_places) {
         Ok(orders) => orders,
         Err(failed) => {
-            let _ = door::refuse_without_plan(&failed.report());
+            let _ = door::refuse_without_door(&failed.report());
             return Err(failed);
         }
     };
@@ -87,6 +90,12 @@ fn read_orders() -> Result<(Plan, Vec<(String, String)>), Refusal> {
     Ok((plan, environment))
 }
 
+/// Goes on with these orders only where the guest and the door are what they seem to be.
+fn in_own_places(orders: (Plan, Vec<(String, String)>)) -> Result<(Plan, Vec<(String, String)>), Refusal> {
+    step("find /.glovebox without a link of the image's in its place", mounted::own_places(&orders.0))?;
+    Ok(orders)
+}
+
 fn open_door(plan: &Plan) -> io::Result<Door> {
     sys::close_all_but(&[])?;
     // Files are made with exactly the modes that are asked for.
@@ -102,6 +111,13 @@ fn set_up(plan: &Plan, door: &mut Door) -> Result<(Server, zygote::Zygote, Ready
             step: "tell commands from the host".to_owned(),
             error: io::ErrorKind::Unsupported.into(),
         });
+    }
+    if let Some(place) = step("look at the mounts", mounted::stranger(plan))? {
+        let place: String = place.to_string_lossy().chars().take(LONGEST_NAME).collect();
+        let step = format!(
+            "have nothing but what is the sandbox's own mounted where it writes: there is a volume of the image's at {place:?}"
+        );
+        return Err(Refusal { step, error: rustix::io::Errno::PERM.into() });
     }
     step("make the folders", folders::make(plan))?;
     if plan.awaits_mounts {
@@ -131,7 +147,7 @@ fn set_up(plan: &Plan, door: &mut Door) -> Result<(Server, zygote::Zygote, Ready
 }
 
 /// As many descriptors as a guest could ever need for its runs, or as many as there may be. The zygote has its own limit.
-fn take_descriptors() -> io::Result<()> {
+pub(super) fn take_descriptors() -> io::Result<()> {
     const ENOUGH: u64 = 65_536;
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.unwrap_or(u64::MAX).min(ENOUGH).max(limit.current.unwrap_or(u64::MAX));

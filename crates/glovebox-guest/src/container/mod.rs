@@ -30,13 +30,17 @@
 
 mod attach;
 mod bridge;
+mod carried;
 mod door;
 mod folders;
 mod init;
 mod life;
+mod mounted;
 mod zygote;
 
 use std::process::ExitCode;
+
+pub use carried::Carried;
 
 /// How the program is used.
 const USAGE: &str = "usage: glovebox-guest init | bridge | attach | --version";

@@ -15,7 +15,7 @@ use rustix::{
 
 use super::init::report_of;
 use crate::{
-    own::{self, Failed, FileRules, USUAL_UMASK, bound_to, step},
+    own::{self, Failed, FileRules, Restricted, USUAL_UMASK, bound_to, step},
     seccomp,
     sys::{self, Descent},
     zygote::{Identity, serve_by},
@@ -88,12 +88,17 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[libc::sock_filter]) -> Result<Re
     let namespaces = own::namespaces().into_iter();
     let namespaces = namespaces.map(|(name, link)| (name.to_owned(), link.to_string_lossy().into_owned())).collect();
     let masked_proc = is_proc_masked();
-    let landlock = FileRules {
+    let rules = FileRules {
         written: plan.written.iter().map(String::as_str).collect(),
         hidden: Some(FOLDER.trim_start_matches('/')),
         own_sockets: plan.network || matches!(plan.door, Door::Bridge { .. }),
     }
     .restrict();
+    if rules == Restricted::Not && plan.living && plan.uid == 0 && plan.door == Door::Folder {
+        // Nothing else would keep them from the guest's socket, nor from filling a folder of the host's.
+        let error = rustix::io::Errno::NOSYS.into();
+        return Err(Failed { step: "keep root inside from the guest's socket, which needs Landlock", error });
+    }
     own::drop_capabilities(CapabilitySet::SETUID | CapabilitySet::SETGID)?;
     let no_new_privs = rustix::thread::no_new_privs().unwrap_or_default();
     if plan.writes_to_host {
@@ -106,7 +111,7 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[libc::sock_filter]) -> Result<Re
         version: glovebox_proto::VERSION,
         namespaces,
         keyring,
-        landlock,
+        landlock: rules == Restricted::All,
         rlimits,
         no_capabilities: !field("CapBnd").is_empty() && field("CapBnd").bytes().all(|digit| digit == b'0'),
         no_new_privs,

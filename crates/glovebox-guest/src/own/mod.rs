@@ -16,7 +16,8 @@ use rustix::{
 };
 
 pub use privileges::{drop_capabilities, empty_bounding_set};
-pub use rules::FileRules;
+pub(crate) use rules::WRITTEN;
+pub use rules::{FileRules, Restricted};
 pub use view::{NAMESPACES, has_clean_environment, namespaces};
 
 /// What programs expect, where our own processes have an empty one to make files with exactly the modes that they ask for.

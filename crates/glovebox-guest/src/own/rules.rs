@@ -10,7 +10,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 const LANDLOCK: ABI = ABI::V6;
 
 /// Where every sandbox writes.
-const WRITTEN: [&str; 4] = ["/workspace", "/home/user", "/tmp", "/dev/shm"];
+pub(crate) const WRITTEN: [&str; 4] = ["/workspace", "/home/user", "/tmp", "/dev/shm"];
 
 type Rules = Result<RulesetCreated, Box<dyn std::error::Error>>;
 
@@ -25,13 +25,25 @@ pub struct FileRules<'a> {
     pub own_sockets: bool,
 }
 
+/// What the kernel enforces of the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restricted {
+    /// Nothing.
+    Not,
+    /// Where can be written, but not all that matters.
+    Files,
+    /// What matters.
+    All,
+}
+
 impl FileRules<'_> {
-    /// Restricts this process and all that descend from it. Says whether the kernel enforces what matters.
-    pub fn restrict(&self) -> bool {
+    /// Restricts this process and all that descend from it. Says what the kernel enforces.
+    pub fn restrict(&self) -> Restricted {
         match self.enforce() {
-            Ok(RulesetStatus::FullyEnforced) => true,
-            Ok(RulesetStatus::PartiallyEnforced) => !self.own_sockets,
-            _ => false,
+            Ok(RulesetStatus::FullyEnforced) => Restricted::All,
+            Ok(RulesetStatus::PartiallyEnforced) if self.own_sockets => Restricted::Files,
+            Ok(RulesetStatus::PartiallyEnforced) => Restricted::All,
+            _ => Restricted::Not,
         }
     }
 

@@ -1,29 +1,31 @@
 //! The program `glovebox-guest` as the first process of a container, with the real kernel and without Docker. Only root can.
 
+mod bridges;
+
 use std::{
-    io::{Read, Write},
-    os::{
-        fd::OwnedFd,
-        unix::net::{UnixListener, UnixStream},
-    },
+    io::Read,
+    os::unix::net::{UnixListener, UnixStream},
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
 use glovebox_proto::{
-    Decoder, EndReason, Exited, Frame, FrameKind, StartFailed, StartRun,
+    Decoder, Exited, Frame, FrameKind, StartFailed, StartRun, bound,
     container::{Door, ENDED_IDLE, ENDED_OLD, LONGEST_REPORT, PLAN, Plan, Ready, Report},
     path,
     session::SessionRun,
 };
-use h2::client::SendRequest;
-use sha2::{Digest, Sha256};
+use h2::client::{ResponseFuture, SendRequest};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Nothing here takes so long.
 const LONGEST: Duration = Duration::from_secs(20);
-const KEY: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+/// The runs that were asked for, each with an id of its own.
+static RUNS: AtomicU32 = AtomicU32::new(0);
 
 fn plan() -> Plan {
     Plan {
@@ -34,6 +36,7 @@ fn plan() -> Plan {
         living: false,
         network: false,
         written: Vec::new(),
+        own_volumes: Vec::new(),
         writes_to_host: false,
         awaits_mounts: false,
         idle_ms: None,
@@ -41,11 +44,6 @@ fn plan() -> Plan {
         own_kernel: false,
         door: Door::Folder,
     }
-}
-
-fn bridged() -> Door {
-    let hash = Sha256::digest(KEY.as_bytes());
-    Door::Bridge { key_sha256: hash.iter().map(|byte| format!("{byte:02x}")).collect() }
 }
 
 /// A container, which ends with this value.
@@ -126,28 +124,13 @@ impl Container {
         let children = std::fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).ok()?;
         children.split_ascii_whitespace().next()?.parse().ok()
     }
-
-    /// A bridge that says a key, as the host starts it inside.
-    fn bridge(&mut self, key: &str) -> (UnixStream, Child) {
-        let name =
-            |container: &Self| std::fs::read_to_string(format!("/proc/{}/comm", container.first_process()?)).ok();
-        self.wait_until("begins", |container| name(container).as_deref() == Some("glovebox-guest\n"));
-        let (mut ours, theirs) = UnixStream::pair().expect("a pair can be made");
-        let theirs = OwnedFd::from(theirs);
-        let child = Command::new("nsenter")
-            .args(["--target", &self.first_process().expect("it is there").to_string()])
-            .args(["--pid", "--mount", "--net", "--root", "/.glovebox/guest", "bridge"])
-            .stdin(theirs.try_clone().expect("a descriptor can be copied"))
-            .stdout(theirs)
-            .spawn()
-            .expect("nsenter can be started");
-        ours.write_all(format!("{key}\n").as_bytes()).expect("the bridge reads");
-        (ours, child)
-    }
 }
 
 impl Drop for Container {
     fn drop(&mut self) {
+        // A guest that took the commands' id for files no longer ends with who started it.
+        let first = self.first_process().and_then(|pid| Pid::from_raw(pid as i32));
+        let _ = first.map(|pid| kill_process(pid, Signal::KILL));
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -173,15 +156,26 @@ fn ready(stream: &mut UnixStream) -> Ready {
 
 /// Speaks with the guest on a connection.
 fn talk<F: Future<Output = ()>>(stream: UnixStream, work: impl FnOnce(Client) -> F) {
+    in_time(async { work(greet(from_std(stream)).await).await });
+}
+
+fn in_time(work: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
-    runtime.block_on(async {
-        stream.set_nonblocking(true).expect("a socket can be set");
-        let stream = tokio::net::UnixStream::from_std(stream).expect("a stream can be made");
-        let (client, connection) = h2::client::handshake(stream).await.expect("the guest speaks HTTP/2");
-        let connection = tokio::spawn(connection);
-        tokio::time::timeout(LONGEST, work(Client(client))).await.expect("it takes not so long");
-        connection.abort();
-    });
+    runtime.block_on(async { tokio::time::timeout(LONGEST, work).await.expect("it takes not so long") });
+}
+
+fn from_std(stream: UnixStream) -> tokio::net::UnixStream {
+    stream.set_nonblocking(true).expect("a socket can be set");
+    tokio::net::UnixStream::from_std(stream).expect("a stream can be made")
+}
+
+/// Speaks HTTP/2 with the windows of a host.
+async fn greet(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Client {
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(bound::CARRIED_WINDOW).initial_connection_window_size(bound::BRIDGE_WINDOW);
+    let (client, connection) = builder.handshake(stream).await.expect("the other side speaks HTTP/2");
+    tokio::spawn(connection);
+    Client(client)
 }
 
 struct Client(SendRequest<Bytes>);
@@ -197,12 +191,13 @@ impl Client {
         self.start(StartRun { argv, timeout_ms, ..StartRun::default() }).await
     }
 
-    async fn start(&self, asked: StartRun) -> Result<(Exited, String), StartFailed> {
+    /// Asks for a run, whose answer nobody has read yet.
+    async fn ask(&self, asked: StartRun) -> ResponseFuture {
         let start = StartRun {
             env: vec!["PATH=/usr/bin:/usr/sbin".to_owned()],
             cwd: "/workspace/agent_workspace".to_owned(),
             stdin_empty: true,
-            run: "one".to_owned(),
+            run: RUNS.fetch_add(1, Ordering::Relaxed).to_string(),
             ..asked
         };
         let request =
@@ -210,7 +205,11 @@ impl Client {
         let mut client = self.0.clone().ready().await.expect("the guest is there");
         let (response, mut sending) = client.send_request(request, false).expect("the guest is asked");
         sending.send_data(Frame::message(FrameKind::Start, &start), true).expect("the guest is told");
-        let mut body = response.await.expect("the guest answers").into_body();
+        response
+    }
+
+    async fn start(&self, asked: StartRun) -> Result<(Exited, String), StartFailed> {
+        let mut body = self.ask(asked).await.await.expect("the guest answers").into_body();
         let (mut decoder, mut output) = (Decoder::new(), Vec::new());
         while let Some(chunk) = body.data().await {
             let chunk = chunk.expect("the guest goes on");
@@ -362,47 +361,6 @@ fn a_living_guest_ends_when_its_time_has_come_whoever_uses_it() {
 }
 
 #[test]
-fn a_bridge_with_the_key_is_the_channel_and_one_without_is_hung_up_on() {
-    let mut container = Container::start(&Plan { door: bridged(), ..plan() });
-    let (mut wrong, mut stranger) = container.bridge(&KEY.replace('0', "1"));
-    let mut rest = Vec::new();
-    wrong.set_read_timeout(Some(LONGEST)).expect("a socket can be set");
-    wrong.read_to_end(&mut rest).expect("the bridge ends");
-    assert!(rest.is_empty(), "{rest:?}");
-    stranger.wait().expect("a child can be waited for");
-    let (mut channel, mut bridge) = container.bridge(KEY);
-    assert!(ready(&mut channel).landlock);
-    talk(channel, |client| async move {
-        assert_eq!(client.output_of("echo over the bridge").await, "over the bridge\n");
-        // A run that is ended takes all commands along, and not the bridge.
-        let (ended, _) = client.run(&["sh", "-c", "setsid sleep 100 & sleep 100"], Some(200)).await.expect("it starts");
-        assert_eq!(ended.reason(), EndReason::TimedOut);
-        assert_eq!(client.output_of("pgrep -c sleep").await, "0\n");
-    });
-    assert!(container.end().success());
-    bridge.wait().expect("a child can be waited for");
-}
-
-#[test]
-fn a_living_guest_takes_one_bridge_after_the_other() {
-    let mut container = Container::start(&Plan { living: true, idle_ms: Some(500), door: bridged(), ..plan() });
-    for round in 1..=2 {
-        let (mut channel, mut bridge) = container.bridge(KEY);
-        ready(&mut channel);
-        talk(channel, |client| async move {
-            assert_eq!(client.output_of("echo x >> /tmp/lines; wc -l < /tmp/lines").await, format!("{round}\n"));
-            // Not even a process that would know the key reaches the guest from inside.
-            let connect = "use Socket; socket(my $s, AF_UNIX, SOCK_STREAM, 0); \
-                           print connect($s, pack('S a*', AF_UNIX, \"\\0glovebox-guest\")) ? 'connected' : \"$!\";";
-            let said = client.run(&["perl", "-e", connect], None).await.expect("it starts").1;
-            assert_eq!(said, "Operation not permitted");
-        });
-        bridge.wait().expect("a child can be waited for");
-    }
-    assert_eq!(container.end().code(), Some(ENDED_IDLE.into()));
-}
-
-#[test]
 fn a_plan_that_cannot_be_read_is_told_to_the_host() {
     let mut container = Container::start_with("{}", "masked");
     assert_failed(report(&mut container.accept()), "read the plan");
@@ -417,6 +375,44 @@ fn a_folder_that_is_reached_through_a_link_is_given_to_nobody() {
     let channel = std::fs::metadata(container.folder.path().join("channel")).expect("the folder is there");
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&channel), 0);
     assert_eq!(container.end().code(), Some(1));
+}
+
+#[test]
+fn a_volume_of_the_image_where_commands_write_is_refused_unless_it_is_covered() {
+    let plan = serde_json::to_string(&plan()).expect("a plan is JSON");
+    let own = "have nothing but what is the sandbox's own mounted where it writes: there is a volume of the image's at";
+    for (special, place) in [("volume", "/workspace/v"), ("twice", "/home/user")] {
+        let mut container = Container::start_with(&plan, special);
+        assert_failed(report(&mut container.accept()), &format!("{own} {place:?}"));
+        assert_eq!(container.end().code(), Some(1));
+    }
+    let mut container = Container::start_with(&plan, "covered");
+    let mut channel = container.accept();
+    ready(&mut channel);
+    talk(channel, |client| async move {
+        assert_eq!(client.output_of("touch /workspace/v/x || echo refused").await.lines().last(), Some("refused"));
+    });
+}
+
+#[test]
+fn a_channel_that_a_link_of_the_image_led_elsewhere_is_refused() {
+    for living in [false, true] {
+        let plan = serde_json::to_string(&Plan { uid: 0, gid: 0, living, ..plan() }).expect("a plan is JSON");
+        let mut container = Container::start_with(&plan, "led");
+        assert_failed(report(&mut container.accept()), "find /.glovebox without a link of the image's in its place");
+        assert_eq!(container.end().code(), Some(1));
+    }
+}
+
+#[test]
+fn without_landlock_root_inside_has_no_sandbox_that_stays() {
+    let living = Plan { uid: 0, gid: 0, living: true, ..plan() };
+    let start = |plan: &Plan| Container::start_with(&serde_json::to_string(plan).expect("a plan is JSON"), "old");
+    let refused = "keep root inside from the guest's socket, which needs Landlock";
+    assert_failed(report(&mut start(&living).accept()), refused);
+    for plan in [Plan { living: false, ..living.clone() }, Plan { uid: 1000, gid: 1000, ..living }] {
+        assert!(!ready(&mut start(&plan).accept()).landlock);
+    }
 }
 
 fn assert_failed(report: Report, wanted: &str) {

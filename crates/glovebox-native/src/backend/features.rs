@@ -25,6 +25,7 @@ impl NativeBackend {
             cgroup_limits: namespaces && self.cgroups()?.is_complete(),
             workspace_overlay: true,
             mounts: namespaces,
+            volumes_elsewhere: false,
             network_full: true,
             disk_limit: namespaces,
             host_image: true,

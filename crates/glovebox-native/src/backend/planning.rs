@@ -41,6 +41,9 @@ pub(super) fn lowered(asked: &Limits, plan: &Plan) -> Vec<LimitKind> {
 
 /// Turns a spec into what the launcher needs. Limits above what the host has are lowered, and named.
 pub(super) fn make_plan(spec: &SandboxSpec) -> Result<(Plan, Vec<LimitKind>)> {
+    if spec.files_of.is_some() {
+        return Err(Error::new(ErrorCode::NotSupported, "the host sees the files of a sandbox, so none shows them"));
+    }
     let limits = &spec.limits;
     let info = rustix::system::sysinfo();
     let total = info.totalram as u64 * u64::from(info.mem_unit);
@@ -90,11 +93,15 @@ fn plan_workspace(workspace: &glovebox_core::Workspace) -> Result<PlannedMount> 
 }
 
 fn plan_mount(mount: &glovebox_core::Mount) -> Result<PlannedMount> {
-    let source = host_path(&mount.source)?;
     let volume = match mount.kind {
         MountKind::Host => None,
         MountKind::Volume { bytes } => Some(bytes),
+        MountKind::VolumeElsewhere { .. } => {
+            let message = format!("the volume {} is on another machine", mount.source.display());
+            return Err(Error::new(ErrorCode::InvalidMount, message));
+        }
     };
+    let source = host_path(&mount.source)?;
     let (target, read_only) = (mount.target.as_str().into(), mount.access == Access::ReadOnly);
     Ok(PlannedMount { source, target, read_only, volume })
 }

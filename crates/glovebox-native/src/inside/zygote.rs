@@ -6,7 +6,7 @@ use std::{
 };
 
 use glovebox_guest::{
-    own::{self, FileRules, USUAL_UMASK},
+    own::{self, FileRules, Restricted, USUAL_UMASK},
     seccomp,
     zygote::{Identity, serve},
 };
@@ -146,5 +146,5 @@ fn set_limits(plan: &Plan, standing: Standing, held: HeldByGroups) -> io::Result
 /// its network namespace, and must not be.
 fn restrict_files(plan: &Plan) -> bool {
     let written = plan.mounts.iter().filter(|mount| !mount.read_only).map(|mount| mount.target.as_str()).collect();
-    FileRules { written, hidden: None, own_sockets: plan.host_network }.restrict()
+    FileRules { written, hidden: None, own_sockets: plan.host_network }.restrict() == Restricted::All
 }

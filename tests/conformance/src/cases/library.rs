@@ -18,6 +18,7 @@ cases!["library":
     the_evidence_of_a_living_sandbox_can_be_asked_for needs(cgroup_limits),
     a_run_that_is_dropped_leaves_nothing ends_in_background(),
     a_run_that_is_dropped_at_its_start_leaves_nothing ends_in_background(),
+    a_start_that_is_given_up_at_any_moment_leaves_nothing ends_in_background(),
     a_sandbox_that_is_dropped_leaves_nothing ends_in_background(),
     a_sandbox_that_is_dropped_with_a_run_in_it_leaves_nothing ends_in_background(),
     destroying_a_sandbox_ends_the_run_in_it,
@@ -135,6 +136,18 @@ async fn a_run_that_is_dropped_at_its_start_leaves_nothing(w: World) {
     // The future of a start that is dropped half-way has made part of a sandbox.
     let start = w.engine().start(request("sleep 60"));
     let _ = tokio::time::timeout(std::time::Duration::from_micros(500), start).await;
+}
+
+async fn a_start_that_is_given_up_at_any_moment_leaves_nothing(w: World) {
+    // A sandbox takes between some milliseconds and half a second, so each backend is met at most of its steps.
+    for moment in [1, 2, 3, 5, 8, 12, 20, 35, 50, 80, 120, 160, 200, 250, 300, 400] {
+        let moment = std::time::Duration::from_millis(moment);
+        drop(tokio::time::timeout(moment, w.engine().start(request("sleep 60"))).await);
+        drop(tokio::time::timeout(moment, w.sandbox().create()).await);
+        // So does one whose end nobody waits for.
+        let sandbox = w.sandbox().create().await;
+        drop(tokio::time::timeout(moment / 4, sandbox.destroy()).await);
+    }
 }
 
 async fn a_sandbox_that_is_dropped_leaves_nothing(w: World) {

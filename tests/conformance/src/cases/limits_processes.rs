@@ -9,7 +9,9 @@ cases!["limits":
     processes_of_one_run_share_its_cpu_limit needs(cgroup_limits),
     cpu_time_is_measured needs(cgroup_limits),
     a_fork_bomb_meets_its_limit needs(cgroup_limits),
+    a_fork_bomb_is_told_of needs(cgroup_limits),
     threads_count_as_processes needs(cgroup_limits),
+    refused_threads_are_told_of needs(cgroup_limits),
     a_fork_bomb_that_never_stops_is_ended_by_the_wall_time needs(cgroup_limits),
     processes_within_the_limit_are_given needs(cgroup_limits),
     open_files_are_limited,
@@ -35,6 +37,10 @@ async fn a_fork_bomb_meets_its_limit(w: World) {
     assert_eq!(run.fact("stopped"), "EAGAIN");
     let forked = run.number("forked");
     assert!((10..20).contains(&forked), "{forked} processes were forked at a limit of 20");
+}
+
+async fn a_fork_bomb_is_told_of(w: World) {
+    let run = w.sandbox().pids(20).probe("fork-bomb 100").await.expect_exit(0);
     assert!((10..=20).contains(&run.usage.processes_peak), "{} at most", run.usage.processes_peak);
     run.expect_limit_hit(LimitKind::Pids, true);
 }
@@ -43,6 +49,10 @@ async fn threads_count_as_processes(w: World) {
     let run = w.sandbox().pids(20).probe("threads 100").await.expect_exit(0);
     assert_eq!(run.fact("stopped"), "EAGAIN");
     assert!(run.number("started") < 20, "{}", run.story());
+}
+
+async fn refused_threads_are_told_of(w: World) {
+    let run = w.sandbox().pids(20).probe("threads 100").await.expect_exit(0);
     run.expect_limit_hit(LimitKind::Pids, true);
 }
 

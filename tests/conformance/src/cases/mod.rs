@@ -49,6 +49,7 @@ mod substitutes;
 mod terminal;
 mod terminals;
 mod usage;
+mod volumes_elsewhere;
 mod workspace;
 
 pub(crate) use compatibility::rust_toolchain;
@@ -99,6 +100,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         full_disk::CASES,
         ids::CASES,
         storage::CASES,
+        volumes_elsewhere::CASES,
         runs::CASES,
         clients::CASES,
         liars::CASES,

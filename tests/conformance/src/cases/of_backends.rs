@@ -46,6 +46,7 @@ pub(crate) const OF_BACKENDS: &[About] = &[
             "a_daemon_that_goes_on_writing_is_ended_at_the_disk_limit",
             "what_a_sandbox_uses_is_told_while_it_runs",
             "what_is_written_is_held_to_the_disk_limit_and_room_can_be_made",
+            "a_look_at_the_disk_is_over_when_its_answer_comes",
         ],
     ),
     (
@@ -67,14 +68,21 @@ pub(crate) const OF_BACKENDS: &[About] = &[
         "the backend does not declare mounts",
         |features| features.mounts,
         &[
-            "living_sandboxes_share_a_volume_at_the_same_time",
-            "a_volume_that_a_sandbox_has_stays_and_the_error_names_it",
             "a_living_sandbox_is_held_to_the_size_of_its_volume",
             "a_sandbox_starts_again_whatever_is_in_the_way_of_its_mounts",
             "a_reset_keeps_volumes_and_files_of_the_project",
             "files_added_to_a_project_appear_in_a_living_sandbox_and_cannot_be_changed",
             "what_was_left_half_removed_is_finished_by_the_next_sandbox",
             "a_sandbox_whose_folders_are_gone_can_be_destroyed",
+        ],
+    ),
+    (
+        "the backend declares neither mounts nor volumes_elsewhere",
+        |features| features.mounts || features.volumes_elsewhere,
+        &[
+            "living_sandboxes_share_a_volume_at_the_same_time",
+            "a_volume_that_a_sandbox_has_stays_and_the_error_names_it",
+            "a_volume_with_hostile_content_is_removed_and_nothing_else",
         ],
     ),
     (
@@ -97,7 +105,12 @@ pub(crate) const OF_BACKENDS: &[About] = &[
     (
         "the backend does not declare counters",
         |features| features.counters,
-        &["what_a_sandbox_for_some_runs_uses_is_told_too"],
+        &[
+            "what_a_sandbox_for_some_runs_uses_is_told_too",
+            "a_fork_bomb_is_told_of",
+            "refused_threads_are_told_of",
+            "a_paused_sandbox_gives_back_the_cache_of_its_files",
+        ],
     ),
     (
         "the backend does not declare group_namespace",
@@ -133,7 +146,6 @@ pub(crate) const OF_BACKENDS: &[About] = &[
             "a_terminal_that_is_resized_tells_the_program",
             "the_interrupt_key_ends_the_program_in_the_foreground",
             "keys_are_echoed_and_the_end_of_input_key_ends_input",
-            "one_who_stands_still_at_a_terminal_does_not_stop_it",
             "a_program_may_close_its_terminal_and_open_it_again",
             "to_look_at_a_paused_sandbox_finds_no_cpu_used",
             "what_a_sandbox_for_some_runs_uses_is_told_too",
@@ -149,6 +161,8 @@ pub(crate) const OF_BACKENDS: &[About] = &[
             "processes_can_be_watched_moved_and_made_nice",
             "a_daemon_that_double_forks_does_not_outlive_its_run",
             "a_daemon_that_holds_the_output_open_does_not_hold_up_the_end_of_its_run",
+            "a_start_that_is_given_up_at_any_moment_leaves_nothing",
+            "who_gives_up_a_look_at_a_stopped_sandbox_keeps_it_from_nothing",
         ],
     ),
     (

@@ -2,16 +2,17 @@
 
 use std::fs;
 
-use glovebox_core::{EnvName, FileKind, InsidePath, NotKept, Outcome, Secret, Workspace, WorkspaceMode};
+use glovebox_core::{EnvName, FileKind, InsidePath, NotKept, Outcome, SandboxState, Secret, Workspace, WorkspaceMode};
 use glovebox_engine::{FileContent, InputFile, NewSandbox, Recursion};
 use glovebox_ledger::Ledger;
 
-use super::living::{create, destroy, request, run};
+use super::living::{create, destroy, request, run, state};
 use crate::{
     World,
     case::cases,
     finished::Finished,
     inside_files::{path, write},
+    leftovers::wait_until_clean,
 };
 
 cases!["run_changes":
@@ -23,6 +24,9 @@ cases!["run_changes":
     a_reset_sandbox_has_nothing_that_could_be_deleted needs(living),
     runs_at_the_same_time_tell_what_changed_while_they_were_at_work needs(living),
     all_changes_of_a_sandbox_are_told_in_every_state needs(living),
+    what_is_mounted_in_a_workspace_is_no_change_of_a_stopped_sandbox needs(living),
+    who_looks_at_a_stopped_sandbox_is_in_nobodys_way needs(living),
+    who_gives_up_a_look_at_a_stopped_sandbox_keeps_it_from_nothing needs(living),
     what_a_run_with_a_secret_wrote_is_not_kept_by_a_later_look needs(living),
     a_sandbox_of_one_process_tells_its_runs_apart_too,
     a_sandbox_whose_workspace_was_moved_goes_on needs(living),
@@ -200,17 +204,84 @@ async fn all_changes_of_a_sandbox_are_told_in_every_state(w: World) {
         Vec::new(),
     );
     assert_eq!(all().await, wanted);
-    w.engine().stop(&id.to_string()).await.expect("it can be stopped");
-    if w.features().files_through_guest {
-        let refused = w.engine().sandbox_changes(&id.to_string()).await.expect_err("nobody can tell");
-        assert_eq!(refused.code.as_str(), "wrong_state");
-        assert!(refused.hint.is_some_and(|hint| hint.contains("glovebox start")));
-    } else {
+    if w.features().pause {
+        w.engine().pause(&id.to_string()).await.expect("it can be paused");
         assert_eq!(all().await, wanted);
+        w.engine().resume(&id.to_string()).await.expect("it goes on");
     }
+    w.engine().stop(&id.to_string()).await.expect("it can be stopped");
+    assert_eq!(all().await, wanted);
+    assert_eq!(state(&w, id).await, SandboxState::Stopped, "to look is not to start it");
     w.engine().restart(&id.to_string()).await.expect("it starts again");
     assert_eq!(all().await, wanted);
     destroy(&w, id).await;
+}
+
+async fn what_is_mounted_in_a_workspace_is_no_change_of_a_stopped_sandbox(w: World) {
+    let (folder, mounted) = (w.folder("work"), w.folder("mounted"));
+    for name in ["kept", "gone"] {
+        fs::write(folder.join(name), "old\n").expect("a file can be written");
+    }
+    fs::write(mounted.join("m"), "m\n").expect("a file can be written");
+    let mut new = NewSandbox::default();
+    new.spec.workspace = Some(Workspace { source: folder, mode: WorkspaceMode::Overlay });
+    for (source, target) in [(mounted.clone(), "a/b"), (mounted.join("m"), "file")] {
+        let text = format!("{}:/workspace/agent_workspace/{target}", source.display());
+        new.spec.mounts.push(glovebox_core::Mount::parse(&text).expect("a mount"));
+    }
+    let sandbox = create(&w, new).await;
+    let id = sandbox.id();
+    run(&sandbox, "cat a/b/m file; rm gone; mkdir c; echo 1 > c/new").await.expect_out("m\nm\n").expect_exit(0);
+    drop(sandbox);
+    let all = async || {
+        let changes = w.engine().sandbox_changes(&id.to_string()).await.unwrap_or_else(|error| panic!("{error}"));
+        assert!(!changes.record.truncated);
+        changes.record.changes.into_iter().map(|change| change.path).collect::<Vec<_>>()
+    };
+    let running = all().await;
+    assert_eq!(running, ["c", "c/new", "gone"].map(|name| format!("agent_workspace/{name}")));
+    w.engine().stop(&id.to_string()).await.expect("it can be stopped");
+    assert_eq!(all().await, running);
+    // What it was shown may be gone: nothing of it is needed to look.
+    fs::rename(&mounted, mounted.with_file_name("mounted elsewhere")).expect("it can be moved");
+    assert_eq!(all().await, running);
+    destroy(&w, id).await;
+}
+
+async fn who_looks_at_a_stopped_sandbox_is_in_nobodys_way(w: World) {
+    let sandbox = create(&w, NewSandbox::default()).await;
+    let (id, text) = (sandbox.id(), sandbox.id().to_string());
+    run(&sandbox, "echo 1 > added").await.expect_exit(0);
+    drop(sandbox);
+    w.engine().stop(&text).await.expect("it can be stopped");
+    let look = async || {
+        let changes = w.engine().sandbox_changes(&text).await.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(changes.record.names().added, ["agent_workspace/added"]);
+    };
+    // Others look too, and somebody starts it meanwhile: it runs then, whoever looked last.
+    let (again, ..) = tokio::join!(w.engine().restart(&text), look(), look(), look());
+    let again = again.unwrap_or_else(|error| panic!("{error}"));
+    run(&again, "cat added").await.expect_out("1\n");
+    let (long, ()) = tokio::join!(run(&again, "sleep 0.5; echo whole"), look());
+    long.expect_out("whole\n").expect_exit(0);
+    drop(again);
+    destroy(&w, id).await;
+}
+
+async fn who_gives_up_a_look_at_a_stopped_sandbox_keeps_it_from_nothing(w: World) {
+    let before = w.traces();
+    let sandbox = create(&w, NewSandbox::default()).await;
+    let (id, text) = (sandbox.id(), sandbox.id().to_string());
+    drop(sandbox);
+    w.engine().stop(&text).await.expect("it can be stopped");
+    for moment in [1, 5, 20, 50, 100, 200, 300, 400] {
+        let moment = std::time::Duration::from_millis(moment);
+        drop(tokio::time::timeout(moment, w.engine().sandbox_changes(&text)).await);
+    }
+    destroy(&w, id).await;
+    let look = || w.traces().things_since(&before);
+    let left = wait_until_clean(look, std::time::Duration::from_secs(10)).await;
+    assert_eq!(left.0, Vec::<String>::new());
 }
 
 async fn a_sandbox_of_one_process_tells_its_runs_apart_too(w: World) {

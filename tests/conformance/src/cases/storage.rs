@@ -20,7 +20,7 @@ cases!["storage":
     a_read_only_volume_cannot_be_written needs(mounts),
     a_volume_is_held_to_a_size_of_its_own needs(mounts),
     what_lies_in_a_volume_never_belongs_to_root needs(idmapped_mounts),
-    a_volume_with_hostile_content_is_removed_and_nothing_else needs(mounts),
+    a_volume_with_hostile_content_is_removed_and_nothing_else needs(namespaces),
     a_volume_is_no_part_of_a_change_set needs(mounts),
     living_sandboxes_share_a_volume_at_the_same_time needs(living),
     a_volume_that_a_sandbox_has_stays_and_the_error_names_it needs(living),

@@ -204,10 +204,12 @@ fn folders_of(owner: &str) -> Vec<String> {
     names.map(|name| format!("folder {name}")).collect()
 }
 
-/// Files in /run/glovebox, other than the locks of other launchers, which come and go.
+/// Files in /run/glovebox, other than the locks of other launchers, which come and go, and what belongs to sandboxes of Docker.
 fn run_files(owner: &str, launcher: i32) -> Vec<String> {
     let mut files = Vec::new();
     super::collect_files(&NativeBackend::runtime_folder(), &mut files);
+    let of_docker = NativeBackend::runtime_folder().join("docker");
+    files.retain(|path| !Path::new(path).starts_with(&of_docker));
     let launchers = launchers().to_string_lossy().into_owned();
     files.retain(|path| !path.starts_with(&launchers) || path.contains(owner));
     // Of living sandboxes only those are ours that our launcher keeps; others may be at work beside this suite.

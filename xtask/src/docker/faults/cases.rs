@@ -221,6 +221,41 @@ pub(super) fn callers_killed_anywhere(ground: &Ground) -> Result<()> {
     })
 }
 
+/// Who looks at a stopped sandbox has a container of its own for that.
+pub(super) fn onlookers_killed(ground: &Ground) -> Result<()> {
+    let id = living(ground)?;
+    succeeds(ground.docker(&["stop", &id]))?;
+    for step in 0..10 {
+        let mut looking = ground.docker(&["changes", &id]).spawn()?;
+        std::thread::sleep(Duration::from_millis(step * 60));
+        looking.kill()?;
+        looking.wait()?;
+        let stopped = succeeds(ground.docker(&["list", "--ids", "--state", "stopped"]))?;
+        ensure!(stopped.contains(&id), "it is not stopped any more: {stopped}");
+    }
+    let changes = succeeds(ground.docker(&["changes", &id]))?;
+    ensure!(changes.contains("file"), "it said {changes:?}");
+    succeeds(ground.docker(&["start", &id]))?;
+    reads_its_file(ground, &id)?;
+    succeeds(ground.docker(&["stop", &id]))?;
+    until("the end of all containers", || {
+        succeeds(ground.docker(&["gc"]))?;
+        Ok(ground.containers()?.is_empty())
+    })?;
+    let mut looking = ground.docker(&["changes", &id]).spawn()?;
+    until("somebody who looks", || Ok(!ground.containers()?.is_empty()))?;
+    looking.kill()?;
+    looking.wait()?;
+    // What it left has a volume of the sandbox, and keeps it from nothing.
+    succeeds(ground.docker(&["destroy", &id]))?;
+    let volumes = ground.volumes()?;
+    ensure!(volumes.is_empty(), "left: {volumes:?}");
+    until("the end of all containers", || {
+        succeeds(ground.docker(&["gc"]))?;
+        Ok(ground.containers()?.is_empty())
+    })
+}
+
 pub(super) fn swept_at_start(ground: &Ground) -> Result<()> {
     let (dead, alive) = (ground.leave(&owner(1)?)?, ground.leave(&owner(start_of_this_process()?)?)?);
     let running = ground.start("cat")?;

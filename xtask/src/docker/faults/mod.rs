@@ -6,9 +6,11 @@ mod remote;
 use std::{
     fs,
     io::{BufRead, BufReader},
+    panic::resume_unwind,
     path::PathBuf,
     process::{Child, Command, Output, Stdio},
-    sync::mpsc,
+    sync::{Mutex, PoisonError, mpsc},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -21,22 +23,60 @@ use super::{
     daemon::{Daemon, Lifetime, Places},
     images, leftovers,
 };
-use crate::{
-    need,
-    suites::{Counts, run},
-    tree::built,
-};
+use crate::{need, suites::Counts, tree::built};
 
 /// So long at most is waited for Docker where it does not answer, and so long for a machine that is busy.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// The daemon, which the cases break and mend again, and the program that is tried.
+/// So many daemons are broken at a time, each by one case. Nearly all of the time is waited for one that does not answer.
+const GROUNDS: usize = 4;
+
+/// A daemon, which one case after the other breaks and mends again, and a folder of the program that is tried.
 struct Ground {
     daemon: Daemon,
     folder: PathBuf,
 }
 
 type Case = fn(&Ground) -> Result<()>;
+
+/// All cases. Those that wait longest come first, so that others fill the time beside them.
+const CASES: [(&str, Case); 26] = [
+    ("a registry that takes connections and never answers keeps nobody", remote::mute_registry),
+    ("a registry that falls silent keeps nobody", remote::registry_falls_silent),
+    ("a socket that takes connections and never answers keeps nobody", cases::never_answers),
+    ("a port that nobody listens at, or that never answers, keeps nobody", remote::no_engine),
+    ("a sandbox that stays goes on while its daemon stands still", cases::living_stopped),
+    ("without Docker the error says so and offers native", cases::no_docker),
+    ("native stands in for Docker where the caller allows it, and the result says so", cases::fallback),
+    (
+        "a daemon that stands still before a run is an error, and the next run after it goes on works",
+        cases::stopped_before,
+    ),
+    ("a daemon that stands still at the end of a run takes nothing of its result", cases::stopped_at_the_end),
+    ("a daemon that dies and stays away takes nothing of a run's result", cases::killed_for_good),
+    ("a run whose daemon is restarted is lost, and says why", cases::restarted),
+    (
+        "a sandbox that stays is stopped by a restart of its daemon, and starts again with its files",
+        cases::living_restarted,
+    ),
+    (
+        "a daemon that stops at any moment of making sandboxes keeps nobody, and nothing is left",
+        cases::stopped_anywhere,
+    ),
+    ("a caller who is killed takes the workload along", cases::caller_killed),
+    ("callers who are killed at any moment leave nothing behind the next collection", cases::callers_killed_anywhere),
+    ("one who looks at a stopped sandbox and is killed at any moment keeps it from nothing", cases::onlookers_killed),
+    ("the first sandbox of a process removes what dead callers left, and nothing of live ones", cases::swept_at_start),
+    ("gc looks into Docker without being told, where Docker answers", cases::gc_looks),
+    ("a process that lives long recovers with Docker, and removes what others leave", cases::long_living),
+    ("a disk without room is told as such", cases::no_room),
+    ("an engine whose certificate is not its own, or who does not take ours, is told as such", remote::certificates),
+    ("an engine whose certificate has expired is told as such", remote::expired),
+    ("an engine without TLS is used, and the result warns of it where others could listen", remote::without_tls),
+    ("a connection that is cut ends a run and its container, and nothing of a sandbox that stays", remote::cut),
+    ("a caller of another machine's engine who is killed leaves nothing there", remote::caller_killed),
+    ("a sandbox that stays on another machine is used, stopped and started with a key of its own", remote::living),
+];
 
 /// The suite.
 pub(crate) fn check() -> Result<Counts> {
@@ -46,66 +86,32 @@ pub(crate) fn check() -> Result<Counts> {
 /// The cases whose sentence holds this.
 pub(crate) fn some(filter: &str) -> Result<Counts> {
     need::tools(&images::TOOLS)?;
-    // In one build, since two would take turns at dependencies that both have with other features.
-    let packages = ["-p", "glovebox-cli", "-p", "glovebox-docker", "--bins", "--example", "long_living"];
-    run(&[&["cargo", "build", "--locked"], &packages[..]].concat())?;
-    let places = Places::named("docker-faults")?;
+    images::make(&["busybox"])?;
+    let cases: Vec<_> = CASES.into_iter().filter(|(name, _)| name.contains(filter)).collect();
+    let grounds = cases.len().min(GROUNDS);
+    let queue = Mutex::new(cases.into_iter());
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..grounds).map(|number| scope.spawn(move || one_ground(number, next))).collect();
+        let ends = workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        ends.collect::<Vec<_>>().into_iter().try_fold(Counts::default(), |sum, counts| Ok(sum.and(counts?)))
+    })
+}
+
+/// Takes one case after the other to a daemon of its own, which ends with this thread.
+fn one_ground(number: usize, next: impl Fn() -> Option<(&'static str, Case)>) -> Result<Counts> {
+    let places = Places::named(&format!("docker-faults-{number}"))?;
     ensure!(places.living().is_none(), "another run of this suite has a daemon");
     let daemon = Daemon::start_at(places.clone(), Lifetime::OfThisProcess)?;
     images::load(&daemon.client(), &["busybox"])?;
     let folder = places.run.join("glovebox");
     fs::create_dir_all(&folder)?;
     let ground = Ground { daemon, folder };
-    let cases: [(&str, Case); 25] = [
-        ("without Docker the error says so and offers native", cases::no_docker),
-        ("native stands in for Docker where the caller allows it, and the result says so", cases::fallback),
-        ("a socket that takes connections and never answers keeps nobody", cases::never_answers),
-        (
-            "a daemon that stands still before a run is an error, and the next run after it goes on works",
-            cases::stopped_before,
-        ),
-        ("a daemon that stands still at the end of a run takes nothing of its result", cases::stopped_at_the_end),
-        ("a daemon that dies and stays away takes nothing of a run's result", cases::killed_for_good),
-        ("a run whose daemon is restarted is lost, and says why", cases::restarted),
-        (
-            "a sandbox that stays is stopped by a restart of its daemon, and starts again with its files",
-            cases::living_restarted,
-        ),
-        ("a sandbox that stays goes on while its daemon stands still", cases::living_stopped),
-        (
-            "a daemon that stops at any moment of making sandboxes keeps nobody, and nothing is left",
-            cases::stopped_anywhere,
-        ),
-        ("a caller who is killed takes the workload along", cases::caller_killed),
-        (
-            "callers who are killed at any moment leave nothing behind the next collection",
-            cases::callers_killed_anywhere,
-        ),
-        (
-            "the first sandbox of a process removes what dead callers left, and nothing of live ones",
-            cases::swept_at_start,
-        ),
-        ("gc looks into Docker without being told, where Docker answers", cases::gc_looks),
-        ("a process that lives long recovers with Docker, and removes what others leave", cases::long_living),
-        ("a disk without room is told as such", cases::no_room),
-        (
-            "an engine whose certificate is not its own, or who does not take ours, is told as such",
-            remote::certificates,
-        ),
-        ("an engine whose certificate has expired is told as such", remote::expired),
-        ("a port that nobody listens at, or that never answers, keeps nobody", remote::no_engine),
-        ("an engine without TLS is used, and the result warns of it where others could listen", remote::without_tls),
-        ("a connection that is cut ends a run and its container, and nothing of a sandbox that stays", remote::cut),
-        ("a caller of another machine's engine who is killed leaves nothing there", remote::caller_killed),
-        ("a sandbox that stays on another machine is used, stopped and started with a key of its own", remote::living),
-        ("a registry that takes connections and never answers keeps nobody", remote::mute_registry),
-        ("a registry that falls silent keeps nobody", remote::registry_falls_silent),
-    ];
     let mut counts = Counts::default();
-    for (name, case) in cases.into_iter().filter(|(name, _)| name.contains(filter)) {
+    while let Some((name, case)) = next() {
         let started = Instant::now();
         count(&mut counts, name, case(&ground));
-        eprintln!("docker: that took {} ms", started.elapsed().as_millis());
+        eprintln!("docker: {} ms: {name}", started.elapsed().as_millis());
         ground.mend()?;
     }
     drop(ground);
@@ -166,9 +172,11 @@ impl Ground {
 
     /// A container as a caller leaves it who is killed before its start.
     fn leave(&self, owner: &str) -> Result<String> {
-        let (sandbox, owner) = (format!("glovebox.sandbox={}", SandboxId::new()), format!("glovebox.owner={owner}"));
-        let image = images::reference("busybox");
-        let argv = ["create", "--label", "glovebox.managed=true", "--label", &sandbox, "--label", &owner, &image];
+        let id = SandboxId::new();
+        let (name, image) = (format!("glovebox-{id}"), images::reference("busybox"));
+        let labels = ["managed=true".to_owned(), format!("sandbox={id}"), format!("owner={owner}")];
+        let [managed, sandbox, owner] = labels.map(|label| format!("glovebox.{label}"));
+        let argv = ["create", "--name", &name, "--label", &managed, "--label", &sandbox, "--label", &owner, &image];
         Ok(self.daemon.docker(&argv)?.trim().to_owned())
     }
 
@@ -254,7 +262,12 @@ fn succeeds(mut command: Command) -> Result<String> {
 
 /// The command fails with this code of an error, and says all of this.
 fn fails(mut command: Command, code: &str, words: &[&str]) -> Result<()> {
-    let output = ended(command.spawn()?)?;
+    failed(command.spawn()?, code, words)
+}
+
+/// The same of one that was started before.
+fn failed(child: Child, code: &str, words: &[&str]) -> Result<()> {
+    let output = ended(child)?;
     let said = said(&output);
     ensure!(output.status.code() == Some(125), "{said}");
     for word in [&[code], words].concat() {

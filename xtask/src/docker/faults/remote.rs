@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{Ground, fails, on_docker, said, succeeds, until};
+use super::{Ground, failed, fails, on_docker, said, succeeds, until};
 use crate::{
     docker::{
         daemon::{Lifetime, of_lifetime},
@@ -224,9 +224,10 @@ fn find_key(folder: &std::path::Path) -> Option<String> {
 pub(super) fn mute_registry(ground: &Ground) -> Result<()> {
     let mute = Relay::start("127.0.0.1", Target::Nobody)?;
     let image = format!("{}/nothing:1", mute.address);
-    fails(ground.docker(&["images", "pull", &image]), "image_unavailable", &["registry"])?;
-    let run = ["run", "--image", &image, "--", "true"];
-    fails(ground.docker(&run), "image_unavailable", &["registry"])
+    let pull = ground.docker(&["images", "pull", &image]).spawn()?;
+    let run = ground.docker(&["run", "--image", &image, "--", "true"]).spawn()?;
+    failed(pull, "image_unavailable", &["registry"])?;
+    failed(run, "image_unavailable", &["registry"])
 }
 
 /// A registry that greets, and is silent from then on.
