@@ -13,6 +13,7 @@ use std::{
     fs, io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
@@ -28,6 +29,9 @@ const SPARES: usize = 4;
 
 /// More than the longest holder.
 const LONGEST: usize = 256;
+
+/// Longer than anybody who collects looks at a range.
+const OF_A_LOOK: Duration = Duration::from_millis(200);
 
 /// A range that nobody else has while this value, or a process that inherited its lock, lives.
 #[derive(Debug)]
@@ -88,7 +92,15 @@ impl Ranges {
 
     /// Gives up the range of a living sandbox of which nothing is left. What somebody still holds is left to the collection.
     pub(crate) fn release(&self, number: u32, groups: &str) {
-        if let Ok(Some((range, holder))) = lock(&self.folder, number, OFlags::empty())
+        // Whoever collects has it for the moment of a look, and there is no lock that is waited for with an end.
+        let deadline = Instant::now() + OF_A_LOOK;
+        let taken = loop {
+            match lock(&self.folder, number, OFlags::empty()) {
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(1)),
+                taken => break taken,
+            }
+        };
+        if let Ok(Some((range, holder))) = taken
             && holder == groups
         {
             self.remove(range);
@@ -161,8 +173,6 @@ fn lock(folder: &Path, number: u32, create: OFlags) -> io::Result<Option<(Range,
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use super::*;
 
     fn free(_: &str) -> bool {
@@ -248,6 +258,21 @@ mod tests {
         assert!(folder.path().join("9").exists(), "it is not that sandbox's");
         other.release(8, "living.other");
         assert!(!folder.path().join("8").exists(), "who gives up what was collected leaves nothing");
+    }
+
+    #[test]
+    fn who_gives_up_a_range_while_a_collector_looks_at_it_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let ranges = Ranges { folder: folder.path().into(), launcher: String::new(), spare: Vec::new() };
+        drop(take(folder.path(), 8, "living.one", free).unwrap());
+        let looks = until("range 8 stays taken", || lock(folder.path(), 8, OFlags::empty()).unwrap());
+        std::thread::scope(|scope| {
+            let released = scope.spawn(|| ranges.release(8, "living.one"));
+            std::thread::sleep(Duration::from_millis(20));
+            drop(looks);
+            released.join().unwrap();
+        });
+        assert!(!folder.path().join("8").exists());
     }
 
     #[test]
