@@ -152,10 +152,15 @@ pub(crate) fn native_without_launcher() -> NativeBackend {
 
 /// The Docker backend.
 pub(crate) fn docker(data_dir: &Path) -> Result<DockerBackend> {
+    docker_with_runtime(data_dir, None)
+}
+
+/// The same, and its sandboxes have this runtime unless they name another.
+pub(crate) fn docker_with_runtime(data_dir: &Path, runtime: Option<String>) -> Result<DockerBackend> {
     DockerBackend::new(Settings {
         host: None,
         image: None,
-        runtime: None,
+        runtime,
         runtime_folder: NativeBackend::own_runtime_folder()?,
         data_folder: data_dir.to_owned(),
         progress: Some(fetching::listen),

@@ -15,13 +15,17 @@ const USER_SESSION: i32 = libc::KEY_SPEC_USER_SESSION_KEYRING;
 
 /// Prints `/proc/self/status`, the id maps and the namespaces, each as `name value`.
 pub(crate) fn status() -> Tried {
-    match fs::read_to_string("/proc/self/status") {
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => status_by_calls(),
-        status => {
-            for (name, value) in status.map_err(|e| e.to_string())?.lines().filter_map(|line| line.split_once(':')) {
-                println!("{name} {}", value.split_whitespace().collect::<Vec<_>>().join(" "));
-            }
-        }
+    let status = match fs::read_to_string("/proc/self/status") {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => String::new(),
+        status => status.map_err(|e| e.to_string())?,
+    };
+    let told: Vec<(&str, &str)> = status.lines().filter_map(|line| line.split_once(':')).collect();
+    for (name, value) in &told {
+        println!("{name} {}", value.split_whitespace().collect::<Vec<_>>().join(" "));
+    }
+    let by_calls = status_by_calls();
+    for (name, value) in by_calls.iter().filter(|(name, _)| !told.iter().any(|(other, _)| other == name)) {
+        println!("{name} {value}");
     }
     for map in ["uid_map", "gid_map"] {
         let Ok(text) = fs::read_to_string(format!("/proc/self/{map}")) else { continue };
@@ -48,13 +52,16 @@ fn processes_by_number() -> Vec<PathBuf> {
     (1..=65_536).map(|pid| PathBuf::from(format!("/proc/{pid}"))).filter(|folder| folder.exists()).collect()
 }
 
-/// The lines that matter most, where the file may not be read: asked for by calls.
-fn status_by_calls() {
+/// The lines that matter most, asked for by calls: the file may not be read, and a kernel that is none of Linux's may lack some.
+fn status_by_calls() -> Vec<(&'static str, String)> {
     use rustix::process::{getegid, geteuid, getgid, getuid};
-    println!("Uid {} {}\nGid {} {}", getuid().as_raw(), geteuid().as_raw(), getgid().as_raw(), getegid().as_raw());
+    let mut told = vec![
+        ("Uid", format!("{} {}", getuid().as_raw(), geteuid().as_raw())),
+        ("Gid", format!("{} {}", getgid().as_raw(), getegid().as_raw())),
+    ];
     if let Ok(sets) = rustix::thread::capabilities(None) {
-        let hex = |set: rustix::thread::CapabilitySet| format!("{:016x}", set.bits());
-        println!("CapInh {}\nCapPrm {}\nCapEff {}", hex(sets.inheritable), hex(sets.permitted), hex(sets.effective));
+        let sets = [("CapInh", sets.inheritable), ("CapPrm", sets.permitted), ("CapEff", sets.effective)];
+        told.extend(sets.map(|(name, set)| (name, format!("{:016x}", set.bits()))));
     }
     let ask = |what: i32, number: i64| sys::call(libc::SYS_prctl, &[Arg::Int(what.into()), Arg::Int(number)]);
     let bounding = (0..64).filter(|number| ask(libc::PR_CAPBSET_READ, *number) == Ok(1)).map(|number| 1u64 << number);
@@ -63,9 +70,13 @@ fn status_by_calls() {
         sys::call(libc::SYS_prctl, &ask) == Ok(1)
     };
     let ambient = (0..64).filter(is_ambient).map(|number| 1u64 << number);
-    println!("CapBnd {:016x}\nCapAmb {:016x}", bounding.sum::<u64>(), ambient.sum::<u64>());
-    println!("NoNewPrivs {}", ask(libc::PR_GET_NO_NEW_PRIVS, 0).unwrap_or(0));
-    println!("Seccomp {}", ask(libc::PR_GET_SECCOMP, 0).unwrap_or(0));
+    told.push(("CapBnd", format!("{:016x}", bounding.sum::<u64>())));
+    told.push(("CapAmb", format!("{:016x}", ambient.sum::<u64>())));
+    // This call must have zeros behind it, or it is refused.
+    let alone = [libc::PR_GET_NO_NEW_PRIVS.into(), 0, 0, 0, 0].map(Arg::Int);
+    told.push(("NoNewPrivs", sys::call(libc::SYS_prctl, &alone).unwrap_or(0).to_string()));
+    told.push(("Seccomp", ask(libc::PR_GET_SECCOMP, 0).unwrap_or(0).to_string()));
+    told
 }
 
 /// The Landlock version of the kernel; 0 where it has none or the call is refused.
@@ -150,6 +161,7 @@ pub(crate) fn open_for_writing(paths: &[&str]) -> Tried {
 pub(crate) fn show(paths: &[&str]) -> Tried {
     for path in paths {
         match read_beginning(path) {
+            Ok(bytes) if bytes.is_empty() => println!("{path} is empty"),
             Ok(bytes) => String::from_utf8_lossy(&bytes).lines().for_each(|line| println!("{path} {line}")),
             Err(error) => report(path, Err(errno_of(&error))),
         }

@@ -27,7 +27,7 @@ use crate::{
 /// The suite.
 pub(crate) fn check() -> Result<Counts> {
     let daemon = with_images(Lifetime::OfThisProcess)?;
-    let cases: [(&str, Case); 19] = [
+    let cases: [(&str, Case); 20] = [
         ("an image is fetched, listed, used and removed", an_image_comes_and_goes),
         ("a run fetches the image that it needs, and says so", a_run_fetches),
         ("a stranger is told that a registry is locked", a_stranger_is_told),
@@ -50,6 +50,7 @@ pub(crate) fn check() -> Result<Counts> {
         ("an image that leads mounts astray has no sandbox", volumes::led_astray),
         ("labels of an image are not taken for ours", volumes::labels_of_an_image),
         ("every guarantee that a Docker engine can give holds", containment::what_is_promised_holds),
+        ("every guarantee that gVisor can give holds", containment::what_is_promised_holds_in_gvisor),
     ];
     Ok(tally(&daemon, &cases))
 }

@@ -192,6 +192,18 @@ pub(crate) fn processes_with(word: &str) -> usize {
     lines.filter(|line| line.windows(word.len()).any(|part| part == word.as_bytes())).count()
 }
 
+/// The groups that a process of the host is in, unless it is in those that all are in.
+pub(crate) fn groups_of(pid: Option<i32>) -> Option<String> {
+    let groups = |pid: &str| fs::read_to_string(format!("/proc/{pid}/cgroup")).ok();
+    groups(&pid?.to_string()).filter(|theirs| groups("self").is_some_and(|own| own != *theirs))
+}
+
+/// How many processes of the host are in these groups.
+pub(crate) fn processes_in(groups: &str) -> usize {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter(|entry| fs::read_to_string(entry.path().join("cgroup")).is_ok_and(|its| its == groups)).count()
+}
+
 /// The probe on the host. It removes what it holds at the end of its input, however that comes about.
 struct Planted {
     child: Child,

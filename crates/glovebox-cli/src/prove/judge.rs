@@ -1,12 +1,9 @@
 //! From what was seen to a verdict.
 
-use glovebox_core::{Enforcement, Isolation, LimitsInForce, Outcome, RunResult, SandboxId};
+use glovebox_core::{Enforcement, Isolation, LimitsInForce, Outcome, RunResult, SandboxId, Warning};
 
-use super::canaries::Canaries;
-use crate::{
-    backends::Kind,
-    check::{Check, Status},
-};
+use super::{Ground, canaries::Canaries};
+use crate::check::{Check, Status};
 
 /// What is to be thought of a guarantee.
 pub(super) enum Verdict {
@@ -63,6 +60,9 @@ pub(super) struct Seen {
     pub(super) out: String,
     pub(super) err: String,
     pub(super) out_bytes: u64,
+    pub(super) cpu_ms: f64,
+    /// What was said of it beside its outcome.
+    pub(super) warnings: Vec<Warning>,
     pub(super) limits: LimitsInForce,
     pub(super) isolation: Isolation,
     pub(super) sandbox: SandboxId,
@@ -72,8 +72,10 @@ pub(super) struct Seen {
 /// What the host knows of a sandbox.
 #[derive(Clone)]
 pub(super) struct About {
-    /// The backend that made it.
-    pub(super) kind: Kind,
+    /// What it stands on.
+    pub(super) ground: Ground,
+    /// Its guest, as the host knows it.
+    pub(super) guest: Option<i32>,
     /// The map of ids inside to ids of the host.
     pub(super) ids: String,
     /// How much can be written in one folder beside the probe.
@@ -87,6 +89,8 @@ impl Seen {
             out: text(result.stdout.to_bytes()),
             err: text(result.stderr.to_bytes()),
             out_bytes: result.stdout.bytes,
+            cpu_ms: result.usage.cpu_ms,
+            warnings: result.warnings,
             outcome: result.outcome,
             limits: result.limits,
             isolation: result.isolation,
@@ -116,8 +120,9 @@ impl Seen {
 
     /// The verdict when the probe did not come to its end.
     pub(super) fn strange(&self) -> Verdict {
-        let said = self.err.lines().last().unwrap_or_default();
-        Verdict::Unknown(format!("the probe ended as {:?} {said}", self.outcome))
+        let told = self.warnings.first().map(|warning| warning.message.as_str());
+        let said = told.or(self.err.lines().last()).map(|said| format!(": {said}")).unwrap_or_default();
+        Verdict::Unknown(format!("the probe ended as {:?}{said}", self.outcome))
     }
 
     fn came_to_its_end(&self) -> bool {

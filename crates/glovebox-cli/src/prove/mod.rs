@@ -19,8 +19,8 @@ use std::{
 
 use bytes::Bytes;
 use glovebox_core::{
-    Command, InsidePath, Limits, Outcome, PROGRAM_DIR, Result, SandboxId, SandboxSpec, User, WORKING_DIR, Workspace,
-    WorkspaceMode,
+    Command, Enforcement, ErrorCode, InsidePath, Limits, Outcome, PROGRAM_DIR, Result, SandboxId, SandboxSpec, User,
+    WORKING_DIR, Workspace, WorkspaceMode,
 };
 use glovebox_engine::{Engine, Event, FileContent, InputFile, RunRequest, Sandbox, Stdin};
 
@@ -28,13 +28,21 @@ pub(crate) use canaries::{Canaries, VARIABLE, new_token};
 use judge::{About, Seen, Verdict};
 use table::{GUARANTEES, Guarantee};
 
-use crate::{
-    backends::Kind,
-    check::{Check, Status},
-};
+use crate::check::{Check, Status};
 
 /// Knows the guest of a sandbox by its process id on the host.
 pub(crate) type Guests = Box<dyn Fn(SandboxId) -> Option<i32>>;
+
+/// What the sandboxes stand on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ground {
+    /// This host's own kernel.
+    Native,
+    /// A Docker engine, and the kernel of its machine.
+    Docker,
+    /// A kernel of their own between them and that one, as gVisor's.
+    OwnKernel,
+}
 
 /// What is tried.
 pub(crate) struct Tried {
@@ -42,7 +50,7 @@ pub(crate) struct Tried {
     pub(crate) guest: Guests,
     /// What every sandbox is like.
     pub(crate) spec: SandboxSpec,
-    pub(crate) kind: Kind,
+    pub(crate) ground: Ground,
     /// Whether all that is written has one limit and is no memory of the programs.
     pub(crate) one_store: bool,
 }
@@ -71,7 +79,7 @@ pub(crate) async fn all(tried: &Tried, canaries: &mut Canaries) -> Result<Vec<Ch
     let tier = plain.sandbox.created().isolation.tier;
     let missing: Vec<&str> = plain.sandbox.created().isolation.missing.iter().map(|layer| layer.as_str()).collect();
     let mut places = BTreeMap::from([(Place::Plain, Ok(plain))]);
-    let mut checks = vec![layers(&missing, tried.kind)];
+    let mut checks = vec![layers(&missing, tried.ground)];
     for row in GUARANTEES {
         if let Entry::Vacant(free) = places.entry(row.place) {
             let made = Inside::make(tried, row.place, &program, canaries).await;
@@ -85,7 +93,14 @@ pub(crate) async fn all(tried: &Tried, canaries: &mut Canaries) -> Result<Vec<Ch
             Some(Err(why)) => Verdict::Unknown(why.clone()),
             None => Verdict::Unknown("its sandbox was not made".into()),
         };
-        let verdict = match row.not_promised(tier, tried.kind) {
+        // What was tried may have ended the sandbox; the next is tried in another one.
+        if places.get(&place).is_some_and(|inside| inside.as_ref().is_ok_and(|inside| inside.is_lost))
+            && let Some(Ok(lost)) = places.remove(&place)
+        {
+            // There is nothing left to end.
+            let _ = lost.sandbox.destroy().await;
+        }
+        let verdict = match row.not_promised(tier, tried.ground) {
             Some(where_not) => verdict.not_promised(where_not),
             None => verdict,
         };
@@ -107,10 +122,12 @@ pub(crate) async fn all(tried: &Tried, canaries: &mut Canaries) -> Result<Vec<Ch
     Ok(checks)
 }
 
-fn layers(missing: &[&str], kind: Kind) -> Check {
-    let (giver, fix) = match kind {
-        Kind::Native => ("this host", "glovebox doctor says what this host lacks"),
-        Kind::Docker => ("this Docker engine", "docs/guides/docker.md says what an engine does not give"),
+fn layers(missing: &[&str], ground: Ground) -> Check {
+    let (giver, fix) = match ground {
+        Ground::Native => ("this host", "glovebox doctor says what this host lacks"),
+        Ground::Docker | Ground::OwnKernel => {
+            ("this Docker engine", "docs/guides/docker.md says what an engine does not give")
+        }
     };
     let verdict = match missing {
         [] => Verdict::Holds(format!("{} of {0}", glovebox_core::Layer::ALL.len())),
@@ -126,6 +143,8 @@ struct Inside {
     about: About,
     /// What was tried already, by its words.
     seen: BTreeMap<Vec<String>, Seen>,
+    /// Whether it ended while something was tried.
+    is_lost: bool,
 }
 
 impl Inside {
@@ -141,21 +160,33 @@ impl Inside {
         request.files.push(InputFile { target: InsidePath::absolute(&probe)?, content, mode: 0o755 });
         sandbox.run(request).await?;
         // A process inside sees its map as its parent does, which for an ordinary user is not the host.
-        let map = (tried.guest)(sandbox.id()).map(|guest| std::fs::read_to_string(format!("/proc/{guest}/uid_map")));
+        let guest = (tried.guest)(sandbox.id());
+        let map = guest.map(|guest| std::fs::read_to_string(format!("/proc/{guest}/uid_map")));
         let ids = map.and_then(|map| map.ok()).unwrap_or_default();
-        let about = About { kind: tried.kind, ids, room };
-        Ok(Inside { sandbox, probe, about, seen: BTreeMap::new() })
+        let about = About { ground: tried.ground, guest, ids, room };
+        Ok(Inside { sandbox, probe, about, seen: BTreeMap::new(), is_lost: false })
     }
 
     async fn judge(&mut self, row: &Guarantee, canaries: &mut Canaries) -> Verdict {
+        // Who tried it all the same would only wear the sandbox out.
+        let held = |limit| self.sandbox.created().limits.enforcement.get(limit).copied().unwrap_or(Enforcement::None);
+        if row.limit.is_some_and(|limit| held(limit) == Enforcement::None) {
+            return Verdict::Unknown("nothing on this host holds it".into());
+        }
         let words = match canaries.fill(row.probe) {
             Ok(words) => words,
             Err(why) => return Verdict::Unknown(why),
         };
         if !self.seen.contains_key(&words) {
             match self.run(&words, row.timeout, canaries).await {
-                Ok(seen) => drop(self.seen.insert(words.clone(), seen)),
-                Err(error) => return Verdict::Unknown(format!("the probe could not run: {}", error.message)),
+                Ok(seen) => {
+                    self.is_lost = seen.outcome == Outcome::Lost;
+                    self.seen.insert(words.clone(), seen);
+                }
+                Err(error) => {
+                    self.is_lost = error.code == ErrorCode::SandboxLost;
+                    return Verdict::Unknown(format!("the probe could not run: {}", error.message));
+                }
             }
         }
         (row.judge)(&self.seen[&words], canaries)
@@ -186,12 +217,18 @@ impl Inside {
                 break;
             }
         }
-        let before = canaries::processes_with(&canaries.tag);
+        // Where it has a kernel of its own, that is a process of the host, and the groups of that one are all that is seen of it.
+        let groups = canaries::groups_of(self.about.guest.filter(|_| self.about.ground == Ground::OwnKernel));
+        let look = || match &groups {
+            Some(groups) => canaries::processes_in(groups),
+            None => canaries::processes_with(&canaries.tag),
+        };
+        let before = look();
         if let Err(error) = self.sandbox.destroy().await {
             return unknown(error);
         }
         let ended = run.wait().await;
-        let after = canaries::processes_with(&canaries.tag);
+        let after = look();
         match (before, after) {
             (_, 1..) => Verdict::Broken(format!("{after} processes are still on the host")),
             (0, _) => Verdict::Unknown("the host does not show processes of sandboxes to you".into()),

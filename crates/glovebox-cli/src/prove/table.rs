@@ -2,10 +2,10 @@
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path, time::Duration};
 
-use glovebox_core::Tier;
+use glovebox_core::{Outcome, Tier};
 
 use super::{
-    Kind, Place, WORK,
+    Ground, Place, WORK,
     canaries::Canaries,
     judge::{Seen, Verdict, fact_is, facts, nothing_works, only, refused, sockets_refused},
     resources,
@@ -31,6 +31,8 @@ pub(super) struct Guarantee {
     /// What the probe is asked; `{name}` stands for something planted on the host.
     pub(super) probe: &'static str,
     pub(super) judge: fn(&Seen, &mut Canaries) -> Verdict,
+    /// The limit that it is about, where something else may hold it on one host and nothing on another.
+    pub(super) limit: Option<&'static str>,
     /// How long the probe may take, where that is the point.
     pub(super) timeout: Option<Duration>,
 }
@@ -52,12 +54,21 @@ const OF_NAMESPACES: [&str; 10] = [
 /// Guarantees that the native backend gives and a Docker engine may not.
 const OF_NATIVE: [&str; 2] = ["root inside is nobody outside", "setuid bits do not count"];
 
+/// Guarantees about the kernel that programs see, which is not the host's where they have one of their own: its devices are none of the host's, what is
+/// written to its `/dev` lies in its memory, and who ends its first process ends the sandbox.
+const OF_THE_HOSTS_KERNEL: [&str; 3] = [
+    "the root cannot be written, even by root inside",
+    "only harmless devices are there",
+    "the first process cannot be ended",
+];
+
 impl Guarantee {
     /// Where it is not promised, if that is where it is tried.
-    pub(super) fn not_promised(&self, tier: Tier, kind: Kind) -> Option<&'static str> {
-        match (tier, kind) {
+    pub(super) fn not_promised(&self, tier: Tier, ground: Ground) -> Option<&'static str> {
+        match (tier, ground) {
             (Tier::Landlock, _) if OF_NAMESPACES.contains(&self.name) => Some("without namespaces"),
-            (_, Kind::Docker) if OF_NATIVE.contains(&self.name) => Some("by a Docker engine"),
+            (_, Ground::OwnKernel) if OF_THE_HOSTS_KERNEL.contains(&self.name) => Some("by a kernel of its own"),
+            (_, Ground::Docker | Ground::OwnKernel) if OF_NATIVE.contains(&self.name) => Some("by a Docker engine"),
             _ => None,
         }
     }
@@ -70,7 +81,7 @@ const fn row(
     probe: &'static str,
     judge: fn(&Seen, &mut Canaries) -> Verdict,
 ) -> Guarantee {
-    Guarantee { group, name, place, probe, judge, timeout: None }
+    Guarantee { group, name, place, probe, judge, limit: None, timeout: None }
 }
 
 use Place::{AsRoot, InWorkspace, Plain, Tight};
@@ -119,7 +130,7 @@ pub(super) const GUARANTEES: &[Guarantee] = &[
 
     row(PROCESSES, "processes of the host are not visible", AsRoot, "search-processes", no_process_of_the_host),
     row(PROCESSES, "processes of the host cannot be ended", AsRoot, "kill {pid}", process_lives),
-    row(PROCESSES, "the first process cannot be ended", AsRoot, "signal-pid1", |seen, _| fact_is(seen, "alive", "true")),
+    row(PROCESSES, "the first process cannot be ended", AsRoot, "signal-pid1", first_process_lives),
     row(PROCESSES, "the first process cannot be traced or read", AsRoot,
         "syscall ptrace-attach-pid1 ptrace-seize-pid1 process_vm_readv-pid1 process_vm_writev-pid1 kcmp-pid1", refused),
     row(PROCESSES, "shared memory of the host is not reachable", AsRoot, "ipc {segment}", no_segment),
@@ -127,7 +138,7 @@ pub(super) const GUARANTEES: &[Guarantee] = &[
     row(NETWORK, "loopback is the only interface", Plain, "interfaces", only_loopback),
     row(NETWORK, "a listener of the host is not reached", Plain, "connect {listener}", not_connected),
     row(NETWORK, "a listener of the host is not reached over IPv6", Plain, "connect {listener6}", not_connected),
-    row(NETWORK, "nothing outside is reached", Plain, "connect 192.0.2.1:80", |seen, _| only(seen, &["ENETUNREACH", "EPERM"])),
+    row(NETWORK, "nothing outside is reached", Plain, "connect 192.0.2.1:80", nothing_outside),
     row(NETWORK, "abstract sockets of the host are not reached", Plain, "abstract-socket {name}", not_connected_by_name),
     row(NETWORK, "raw and packet sockets are refused, even to root inside", AsRoot,
         "syscall socket-packet socket-packet-dgram socket-raw-ipv4 socket-raw-ipv6", sockets_refused),
@@ -136,11 +147,20 @@ pub(super) const GUARANTEES: &[Guarantee] = &[
          socket-netlink-uevent socket-vsock socket-alg socket-bluetooth socket-can socket-tipc socket-xdp socket-key",
         sockets_refused),
 
-    row(RESOURCES, "processes beyond the limit are refused", Tight, "fork-bomb 200", resources::processes),
+    Guarantee {
+        limit: Some("pids"),
+        ..row(RESOURCES, "processes beyond the limit are refused", Tight, "fork-bomb 200", resources::processes)
+    },
     row(RESOURCES, "bytes beyond the disk limit are refused", Tight, "fill-disk large", resources::disk),
-    row(RESOURCES, "files beyond the limit are refused", Tight, "fill-inodes .", resources::files),
+    Guarantee {
+        limit: Some("inodes"),
+        ..row(RESOURCES, "files beyond the limit are refused", Tight, "fill-inodes .", resources::files)
+    },
     row(RESOURCES, "open files beyond the limit are refused", Tight, "open-files 200", resources::open_files),
-    row(RESOURCES, "CPU time is held to the limit", Tight, "burn-cpu 150", resources::cpu),
+    Guarantee {
+        limit: Some("cpus"),
+        ..row(RESOURCES, "CPU time is held to the limit", Tight, "burn-cpu 150", resources::cpu)
+    },
     row(RESOURCES, "memory beyond the limit ends the program", Tight, "eat-memory 512", resources::memory),
     row(RESOURCES, "output beyond the limit is cut, not kept", Plain, "print-bytes 1000000", resources::output),
     Guarantee {
@@ -162,9 +182,11 @@ pub(super) const GUARANTEES: &[Guarantee] = &[
 
 /// Whatever can be read is the host's, where the sandbox has its root from it. An image has files of the same names, which are others.
 fn no_private_file(seen: &Seen, _: &mut Canaries) -> Verdict {
-    let is_hosts = |path: &str, file: &str| match seen.about.kind {
-        Kind::Native => true,
-        Kind::Docker => fs::metadata(path).is_ok_and(|own| format!("{}:{}", own.dev(), own.ino()) == file),
+    let is_hosts = |path: &str, file: &str| match seen.about.ground {
+        Ground::Native => true,
+        Ground::Docker | Ground::OwnKernel => {
+            fs::metadata(path).is_ok_and(|own| format!("{}:{}", own.dev(), own.ino()) == file)
+        }
     };
     facts(seen, |seen| {
         let read = seen.answers().into_iter().filter(|(path, file)| file.contains(':') && is_hosts(path, file));
@@ -257,7 +279,7 @@ fn nosuid(seen: &Seen, _: &mut Canaries) -> Verdict {
 #[cfg(target_arch = "x86_64")]
 fn other_tables(seen: &Seen, _: &mut Canaries) -> Verdict {
     // The filter may end who calls a foreign table; then the probe does not live to tell.
-    if seen.outcome == (glovebox_core::Outcome::Signaled { signal: 31 }) {
+    if seen.outcome == (Outcome::Signaled { signal: 31 }) {
         return Verdict::holds();
     }
     facts(seen, |seen| {
@@ -307,6 +329,13 @@ fn process_lives(seen: &Seen, canaries: &mut Canaries) -> Verdict {
     }
 }
 
+fn first_process_lives(seen: &Seen, _: &mut Canaries) -> Verdict {
+    match seen.outcome {
+        Outcome::Lost => Verdict::Broken("root inside can end it, and the sandbox with it".into()),
+        _ => fact_is(seen, "alive", "true"),
+    }
+}
+
 fn no_segment(seen: &Seen, _: &mut Canaries) -> Verdict {
     facts(seen, |seen| {
         let listed = ["listed_shm", "listed_msg", "listed_sem"].into_iter().filter(|name| seen.number(name) != Some(0));
@@ -321,6 +350,14 @@ fn only_loopback(seen: &Seen, _: &mut Canaries) -> Verdict {
         let others: Vec<String> = seen.out.lines().filter(|name| *name != "lo").map(str::to_owned).collect();
         Some(Verdict::unless(others))
     })
+}
+
+/// Without a way out the kernel says so at once. That a machine behind it is not there is said by others, unless the kernel has no network at all.
+fn nothing_outside(seen: &Seen, _: &mut Canaries) -> Verdict {
+    match seen.about.ground {
+        Ground::Native | Ground::Docker => only(seen, &["ENETUNREACH", "EPERM"]),
+        Ground::OwnKernel => only(seen, &["ENETUNREACH", "EHOSTUNREACH", "EPERM"]),
+    }
 }
 
 /// The listener is the witness.
@@ -403,7 +440,7 @@ fn no_account(seen: &Seen, _: &mut Canaries) -> Verdict {
 
 #[cfg(test)]
 mod tests {
-    use glovebox_core::{Enforcement, Isolation, LimitsInForce, Outcome, SandboxId};
+    use glovebox_core::{Enforcement, Isolation, LimitsInForce, SandboxId};
 
     use super::{
         super::{judge::About, new_token},
@@ -420,7 +457,7 @@ mod tests {
             assert!(GROUPS.contains(&row.group) && row.name.contains(' ') && !row.name.ends_with('.'), "{}", row.name);
         }
         assert!(GROUPS.iter().all(|group| GUARANTEES.iter().any(|row| row.group == *group)));
-        let named = OF_NAMESPACES.iter().chain(&OF_NATIVE);
+        let named = OF_NAMESPACES.iter().chain(&OF_NATIVE).chain(&OF_THE_HOSTS_KERNEL);
         assert!(named.into_iter().all(|name| GUARANTEES.iter().any(|row| row.name == *name)));
     }
 
@@ -431,6 +468,8 @@ mod tests {
             out: out.to_owned(),
             err: String::new(),
             out_bytes: out.len() as u64,
+            cpu_ms: 0.0,
+            warnings: Vec::new(),
             limits: LimitsInForce {
                 memory_bytes: 0,
                 cpus: 1.0,
@@ -447,7 +486,12 @@ mod tests {
             },
             isolation: Isolation::default(),
             sandbox: SandboxId::new(),
-            about: About { kind: Kind::Native, ids: "         0          0 4294967295\n".into(), room: 0 },
+            about: About {
+                ground: Ground::Native,
+                guest: None,
+                ids: "         0          0 4294967295\n".into(),
+                room: 0,
+            },
         }
     }
 
@@ -513,7 +557,7 @@ mod tests {
         let own = fs::metadata("/etc/passwd").unwrap();
         let mut judge = |file: String| {
             let mut seen = seen(Outcome::Exited { code: 0 }, &format!("/etc/shadow EACCES\n/etc/passwd {file}\n"));
-            seen.about.kind = Kind::Docker;
+            seen.about.ground = Ground::Docker;
             no_private_file(&seen, &mut canaries)
         };
         assert!(matches!(judge(format!("{}:{}", own.dev(), own.ino())), Verdict::Broken(_)));

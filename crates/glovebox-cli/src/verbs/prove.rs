@@ -12,7 +12,7 @@ use crate::{
     backends::{self, Kind},
     check,
     flags::Flags,
-    prove::{self, Canaries, Tried},
+    prove::{self, Canaries, Ground, Tried},
 };
 
 /// The hidden verb by which this program is the probe. It never comes as far as the command line.
@@ -28,24 +28,29 @@ pub(crate) fn execute(globals: &Globals, args: &ProveArgs, flags: &Flags) -> Res
         return Err(again_with_a_canary());
     };
     let mut canaries = Canaries::plant(token, &data_dir(globals))?;
-    let (backend, guest) = backend(globals, kind)?;
+    let (backend, guest) = backend(globals, kind, &spec)?;
     let checks = runtime()?.block_on(async {
-        let one_store = backend.probe().await?.one_store;
+        let features = backend.probe().await?;
+        let ground = match (kind, features.host_kernel) {
+            (Kind::Native, _) => Ground::Native,
+            (Kind::Docker, true) => Ground::Docker,
+            (Kind::Docker, false) => Ground::OwnKernel,
+        };
         let engine = Engine::new(backend).with_data_dir(canaries.workspace().with_file_name("data"));
-        prove::all(&Tried { engine, guest, spec, kind, one_store }, &mut canaries).await
+        prove::all(&Tried { engine, guest, spec, ground, one_store: features.one_store }, &mut canaries).await
     })?;
     check::print(&checks, None, &prove::summary(&checks, &globals.backend), globals.json)
 }
 
 /// The backend, and the one who knows its guests.
-fn backend(globals: &Globals, kind: Kind) -> Result<(Arc<dyn Backend>, prove::Guests)> {
+fn backend(globals: &Globals, kind: Kind, spec: &SandboxSpec) -> Result<(Arc<dyn Backend>, prove::Guests)> {
     Ok(match kind {
         Kind::Native => {
             let backend = Arc::new(NativeBackend::start()?);
             (backend.clone(), Box::new(move |id: SandboxId| backend.guest_pid(id)))
         }
         Kind::Docker => {
-            let backend = Arc::new(backends::docker(&data_dir(globals))?);
+            let backend = Arc::new(backends::docker_with_runtime(&data_dir(globals), spec.runtime.clone())?);
             (backend.clone(), Box::new(move |id: SandboxId| backend.guest_pid(id)))
         }
     })
