@@ -148,9 +148,12 @@ impl Meeting {
         self.0.join("used")
     }
 
-    /// Removes the folder.
+    /// Removes the folder. Whoever is inside may put something into it meanwhile.
     pub(crate) fn remove(&self) {
-        let _ = fs::remove_dir_all(&self.0);
+        const TIMES: usize = 10;
+        let is_removed = |removed: io::Result<()>| !removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound);
+        // What is left all the same is found by its name.
+        let _ = (0..TIMES).any(|_| is_removed(fs::remove_dir_all(&self.0)));
     }
 
     /// Where a socket is on the host.

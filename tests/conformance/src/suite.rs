@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::{
     Case, Leftovers, Subject, World,
     cases::{OF_BACKENDS, OF_NAMESPACES},
-    leftovers::{strangers_in_data_dir, wait_until_clean},
+    leftovers::{files_in, strangers_in_data_dir, wait_until_clean},
 };
 
 /// A helper process answers on a descriptor that it can close only afterwards; so long may that take.
@@ -140,7 +140,8 @@ async fn prove(case: &Case, world: World, longest: Duration) -> Option<String> {
 fn judge(failure: Option<String>, left: &Leftovers) -> Verdict {
     let remains = match left.0.is_empty() {
         true => None,
-        false => Some(format!("left behind:\n  {}", left.0.join("\n  "))),
+        // What lies in a folder says most about who left it.
+        false => Some(format!("left behind:\n  {}\n  {}", left.0.join("\n  "), files_in(left).join("\n  "))),
     };
     match (failure, remains) {
         (None, None) => Verdict::Passed,

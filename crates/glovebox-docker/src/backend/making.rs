@@ -63,6 +63,7 @@ impl DockerBackend {
         let limits = describe::limits_in_force(spec, machine);
         let meeting = Meeting::of(&self.settings.runtime_folder, id);
         let labels = owner::labels(id, spec);
+        let unfinished = Unfinished::new(self, id, &meeting);
         let (listener, key) = match self.client.is_local() {
             true => (Some(meeting.open(&self.client.place, &labels).map_err(host_io)?), None),
             false => {
@@ -70,7 +71,6 @@ impl DockerBackend {
                 (None, Some(Key::new().map_err(host_io)?))
             }
         };
-        let unfinished = Unfinished::new(self, id, &meeting);
         let ear = self.ear(id);
         let known = (&image, &limits, before.folders);
         let made = self.make_container(id, spec, known, (&meeting, key.as_ref())).await;

@@ -15,7 +15,7 @@ pub(super) struct Unfinished<'a> {
 }
 
 impl<'a> Unfinished<'a> {
-    /// One whose folder is there.
+    /// One whose folder is about to be made.
     pub(super) fn new(backend: &'a DockerBackend, id: SandboxId, meeting: &Meeting) -> Self {
         Unfinished { backend, id, meeting: Some(meeting.clone()) }
     }

@@ -70,6 +70,14 @@ pub(crate) fn strangers_in_data_dir(data_dir: &Path) -> Leftovers {
 }
 
 /// All that is not a folder, below a folder. A folder that is not there holds nothing.
+/// The files in folders that were left.
+pub(crate) fn files_in(left: &Leftovers) -> Vec<String> {
+    let mut files = Vec::new();
+    let folders = left.0.iter().filter_map(|thing| thing.strip_prefix("folder "));
+    folders.for_each(|folder| collect_files(Path::new(folder), &mut files));
+    files
+}
+
 fn collect_files(folder: &Path, files: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         match entry.file_type() {
