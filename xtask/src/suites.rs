@@ -4,18 +4,15 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     io::{BufRead, BufReader, Write},
-    path::{Path, PathBuf},
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
 
 /// How many cases of a suite went which way.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Cases that hold.
     pub(crate) passed: u64,
@@ -47,7 +44,6 @@ impl Counts {
     }
 }
 
-#[derive(Serialize, Deserialize)]
 struct Suite {
     name: String,
     took: Duration,
@@ -84,21 +80,6 @@ impl Suites {
             println!("--- {name}: FAILED: {error}");
         }
         self.done.push(Suite { name: name.to_owned(), took: started.elapsed(), counts, error });
-    }
-
-    /// Writes what became of them to a file, for a process that waits for this one.
-    pub(crate) fn write(&self, file: &Path) -> Result<()> {
-        fs::create_dir_all(file.parent().context("a file has a folder")?)?;
-        Ok(fs::write(file, serde_json::to_string(&self.done)?)?)
-    }
-
-    /// Adds what another process wrote of its suites. Without it, a suite of this name failed.
-    pub(crate) fn add(&mut self, name: &str, file: Result<PathBuf>) {
-        let read = |file| -> Result<Vec<Suite>> { Ok(serde_json::from_str(&fs::read_to_string(file)?)?) };
-        match file.and_then(read) {
-            Ok(done) => self.done.extend(done),
-            Err(error) => self.run(name, || Err(error)),
-        }
     }
 
     /// Prints the summary. An error when any suite failed.

@@ -79,13 +79,10 @@ pub(crate) fn test() -> Result<()> {
             "secrets",
         ])
     });
-    // Those of root came first: later suites of Docker use native sandboxes of root too, and collect what is left of them.
     suites.run("… as a user with sub-ids", || conformance(&["--as-user", "sub-ids"]));
     suites.run("… as a user without", || conformance(&["--as-user", "one-id"]));
     suites.run("… with groups of their own", || conformance(&["--as-user", "sub-ids", "--delegate"]));
-    // Behind native's: beside each other, one case of native's in 550 saw something left that was not its own.
-    let docker = Beside::suites("Docker's suites", &["docker", "test"], &docker::told());
-    suites.add("Docker's suites", docker.and_then(Beside::end).map(|_| docker::told()));
+    docker::suites(&mut suites);
     suites.run("clippy", || clippy?.wait().map(|()| Counts::one()));
     suites.run("the README's first command", || {
         release?.wait()?;

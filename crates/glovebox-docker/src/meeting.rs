@@ -107,6 +107,16 @@ impl Meeting {
         used.ok().and_then(|at| at.elapsed().ok())
     }
 
+    /// Notes that the guest said that it is ready: from then on it stays without whoever made it.
+    pub(crate) fn note_ready(&self) -> io::Result<()> {
+        fs::write(self.0.join("ready"), "")
+    }
+
+    /// Whether the guest said so.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.0.join("ready").exists()
+    }
+
     /// Notes which process the guest is.
     pub(crate) fn note_guest(&self, guest: &Guest) -> io::Result<()> {
         fs::write(self.0.join("guest"), serde_json::to_vec(guest)?)

@@ -171,6 +171,11 @@ pub(crate) fn judge(found: &ContainerSummary, now: Timestamp, stores: &Stores) -
     }
 }
 
+/// Whether who made a container is known to be dead.
+pub(crate) fn is_alone(found: &ContainerSummary) -> bool {
+    found.labels.as_ref().and_then(|labels| label(labels, OWNER)).and_then(is_alive) == Some(false)
+}
+
 /// Whether nobody can ever name what carries these labels of a living sandbox: who made it is dead, was a process of this machine, and saw the same
 /// folders as this one, in which there is no record of it. It was killed while it made the sandbox.
 fn is_forgotten(labels: &HashMap<String, String>) -> bool {

@@ -6,7 +6,7 @@
 use std::{
     ffi::OsString,
     fs,
-    os::unix::fs::{PermissionsExt, chown},
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -57,13 +57,25 @@ pub fn run_as(kind: UserKind, delegate: bool, probe: &Path, args: &[OsString]) -
         "for group in $GROUPS_TO_JOIN; do echo $$ > \"$group/cgroup.procs\" || exit; done; exec \"$@\"",
         "sh",
     ]);
-    command.args(["setpriv", "--reuid", &uid.to_string(), "--regid", &gid.to_string(), "--clear-groups"]);
+    command.args(["setpriv", "--reuid", &uid.to_string(), "--regid", &gid.to_string()]);
+    let engine = std::env::var("DOCKER_HOST").ok().filter(|_| args.iter().any(|word| word == "docker"));
+    command.arg(groups_for(engine.as_deref())?);
     command.args(["env", "-u", "GROUPS_TO_JOIN"]).arg(&program).args(args);
     command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin").env("LANG", "C.UTF-8");
     command.env("HOME", &scratch).env("TMPDIR", &scratch).env("GROUPS_TO_JOIN", groups.joined()).current_dir("/");
+    command.envs(engine.map(|engine| ("DOCKER_HOST", engine)));
     let status = command.status().context("the suite could not be started again")?;
     let _ = fs::remove_dir_all(format!("/tmp/glovebox-{uid}"));
     Ok(status.success())
+}
+
+/// The groups of a user who may use an engine, by the group that its socket belongs to; none without an engine.
+fn groups_for(engine: Option<&str>) -> Result<String> {
+    let Some(socket) = engine.and_then(|engine| engine.strip_prefix("unix://")) else {
+        return Ok("--clear-groups".to_owned());
+    };
+    let socket = fs::metadata(socket).with_context(|| format!("there is no engine at {socket}"))?;
+    Ok(format!("--groups={}", socket.gid()))
 }
 
 /// Runs this program with `args` on a host that gives no namespaces, as root or as an ordinary user. Says whether everything

@@ -13,7 +13,10 @@ use anyhow::Context;
 use glovebox_core::{Backend, ImageReference, SandboxId};
 use glovebox_docker::{DockerBackend, Settings};
 use glovebox_native::NativeBackend;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, kill_process},
+};
 
 use crate::{Leftovers, Subject, Traces, subject::memory_of};
 
@@ -58,11 +61,16 @@ impl DockerSubject {
         all.iter().map(|volume| format!("volume {}", volume["Name"])).collect()
     }
 
+    /// Docker's id of a sandbox's container.
+    fn container(&self, sandbox: SandboxId) -> Option<String> {
+        let all: serde_json::Value = serde_json::from_str(&self.listed("/containers/json?all=1&")).ok()?;
+        let is_its = |found: &&serde_json::Value| found["Labels"]["glovebox.sandbox"] == sandbox.to_string();
+        Some(all.as_array()?.iter().find(is_its)?["Id"].as_str()?.to_owned())
+    }
+
     fn guest(&self, sandbox: SandboxId) -> i32 {
         let told = || {
-            let all: serde_json::Value = serde_json::from_str(&self.listed("/containers/json?all=1&")).ok()?;
-            let is_its = |found: &&serde_json::Value| found["Labels"]["glovebox.sandbox"] == sandbox.to_string();
-            let container = all.as_array()?.iter().find(is_its)?["Id"].as_str()?.to_owned();
+            let container = self.container(sandbox)?;
             let seen: serde_json::Value =
                 serde_json::from_str(&self.listed(&format!("/containers/{container}/json?"))).ok()?;
             i32::try_from(seen["State"]["Pid"].as_i64()?).ok()
@@ -73,9 +81,13 @@ impl DockerSubject {
 
 /// Asks Docker for a document about what has a label.
 fn ask(socket: &Path, path: &str, label: &str) -> std::io::Result<String> {
-    let filters = format!("filters=%7B%22label%22%3A%5B%22{label}%22%5D%7D");
+    say(socket, &format!("GET {path}filters=%7B%22label%22%3A%5B%22{label}%22%5D%7D"))
+}
+
+/// Says something to Docker, and reads its answer.
+fn say(socket: &Path, what: &str) -> std::io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
-    write!(stream, "GET {path}{filters} HTTP/1.0\r\nHost: docker\r\n\r\n")?;
+    write!(stream, "{what} HTTP/1.0\r\nHost: docker\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
@@ -138,7 +150,11 @@ impl Subject for DockerSubject {
 
     fn kill_guest(&self, sandbox: SandboxId) {
         let pid = Pid::from_raw(self.guest(sandbox)).expect("a process id is not 0");
-        kill_process(pid, Signal::KILL).expect("the guest can be ended");
+        // An ordinary user's containers belong to root, and only Docker ends their processes.
+        if kill_process(pid, Signal::KILL) == Err(Errno::PERM) {
+            let container = self.container(sandbox).expect("the sandbox has a container");
+            say(&self.socket, &format!("POST /containers/{container}/kill")).expect("Docker answers");
+        }
     }
 
     fn guest_memory(&self, sandbox: SandboxId) -> u64 {

@@ -174,7 +174,10 @@ fn run(args: Args) -> anyhow::Result<bool> {
         return Ok(true);
     }
     if args.as_user.is_some() || args.without_namespaces {
-        let mut rest: Vec<std::ffi::OsString> = vec!["--backend".into(), args.backend.into()];
+        let mut rest: Vec<std::ffi::OsString> = vec!["--backend".into(), args.backend.clone().into()];
+        if args.backend == "docker" {
+            rest.extend(["--image".into(), args.image.into()]);
+        }
         rest.extend(["--longest".into(), args.longest.to_string().into()]);
         rest.extend(args.through_guest.then(|| "--through-guest".into()));
         rest.extend(args.json.then(|| "--json".into()));

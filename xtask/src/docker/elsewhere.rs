@@ -85,6 +85,12 @@ pub(crate) fn remote() -> Result<Counts> {
     suite(&by, &[&flags, &ON_ANOTHER_MACHINE[..]].concat())
 }
 
+/// What an ordinary user can have of an engine whose socket they may use.
+pub(crate) fn as_user() -> Result<Counts> {
+    let daemon = with_images(Lifetime::OfThisProcess)?;
+    conformance(&daemon.places.host(), &["--as-user", "one-id", "outcomes", "living", "run_changes"])
+}
+
 /// The suite in gVisor.
 pub(crate) fn gvisor() -> Result<Counts> {
     let daemon = with_images(Lifetime::OfThisProcess)?;

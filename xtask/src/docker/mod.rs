@@ -15,7 +15,7 @@ pub(crate) mod remote;
 mod storage;
 mod volumes;
 
-use std::{path::PathBuf, time::Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -27,8 +27,7 @@ use self::{
 };
 use crate::{
     need,
-    suites::{self, Counts, Suites},
-    tree::built,
+    suites::{Counts, Suites, run as run_command},
 };
 
 /// The verb `docker`.
@@ -53,7 +52,12 @@ pub(crate) fn docker(args: &[String]) -> Result<()> {
             }
             Ok(())
         }
-        ["test"] => test(),
+        ["test"] => {
+            build()?;
+            let mut suites = Suites::new();
+            self::suites(&mut suites);
+            suites.finish()
+        }
         ["check"] => {
             build()?;
             let mut suites = Suites::new();
@@ -71,31 +75,25 @@ pub(crate) fn docker(args: &[String]) -> Result<()> {
     }
 }
 
-/// Where the verb `docker test` writes what became of its suites, for the verb `test`.
-pub(crate) fn told() -> PathBuf {
-    built("beside", "docker.json")
-}
-
 /// All suites with a Docker engine, with programs that are built. The first stops its daemon, the last has its own, and the others share
-/// one. Those that also use native sandboxes come last.
-fn test() -> Result<()> {
-    let mut suites = Suites::new();
+/// one.
+pub(crate) fn suites(suites: &mut Suites) {
     suites.run("Docker for tests", check);
-    let daemon = with_images(Lifetime::OfThisProcess)?;
+    // Without one each of them starts its own, and says why it cannot.
+    let daemon = with_images(Lifetime::OfThisProcess);
     suites.run("conformance, docker", elsewhere::here);
+    suites.run("… as a user of its socket", elsewhere::as_user);
     suites.run("… on another machine", elsewhere::remote);
     suites.run("… in gVisor", elsewhere::gvisor);
     suites.run("… on Podman", elsewhere::podman);
     suites.run("command line, docker", command::check);
     drop(daemon);
     suites.run("Docker faults", faults::check);
-    suites.write(&told())?;
-    suites.finish()
 }
 
 /// Builds what the suites use. In one build, since two would take turns at dependencies that both have with other features.
 fn build() -> Result<()> {
-    suites::run(&["cargo", "build", "--locked", "--workspace", "--bins", "--example", "long_living"])
+    run_command(&["cargo", "build", "--locked", "--workspace", "--bins", "--example", "long_living"])
 }
 
 /// Runs one suite, and says what became of it.

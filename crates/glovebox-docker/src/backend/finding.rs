@@ -33,6 +33,7 @@ impl DockerBackend {
             Some(State::EXITED | State::DEAD) => true,
             // Who was about to start it has died.
             Some(State::CREATED) => owner::judge(found, Timestamp::now(), &self.stores) == Verdict::Left,
+            Some(State::RUNNING) => !self.is_ready(id) && owner::is_alone(found),
             _ => false,
         };
         if let Some(found) = found.as_ref().filter(is_left) {
@@ -42,11 +43,17 @@ impl DockerBackend {
         Ok(match found.and_then(|found| found.state) {
             Some(State::CREATED) => SandboxState::Creating,
             Some(State::RUNNING) if self.ending_guest(id).is_some() => SandboxState::Stopping,
+            Some(State::RUNNING) if !self.is_ready(id) => SandboxState::Creating,
             Some(State::RUNNING | State::RESTARTING) => SandboxState::Ready,
             Some(State::PAUSED) => SandboxState::Paused,
             Some(State::REMOVING) => SandboxState::Stopping,
             _ => SandboxState::Stopped,
         })
+    }
+
+    /// Whether the guest of a living sandbox was heard of. Until then it ends with whoever waits for it. On another machine only its maker knows.
+    fn is_ready(&self, id: SandboxId) -> bool {
+        !self.client.is_local() || Meeting::of(&self.settings.runtime_folder, id).is_ready()
     }
 
     /// Whether a living sandbox is paused. What is left of one that ended stays where it is: it tells how that came.
@@ -104,6 +111,9 @@ impl DockerBackend {
             if found.state != Some(State::CREATED) {
                 self.sweeper().bury(&found).await?;
             }
+            return Ok(None);
+        }
+        if !self.is_ready(id) {
             return Ok(None);
         }
         let limits = describe::limits_in_force(spec, self.machine().await?);

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use glovebox_proto::container::{self, GUEST_SOCKET, HOST_SOCKET, INNER_SOCKET, LONGEST_REPORT, Plan, Report};
+use glovebox_proto::container::{self, CHANNEL, GUEST_SOCKET, HOST_SOCKET, INNER_SOCKET, LONGEST_REPORT, Plan, Report};
 use rustix::{
     fs::Mode,
     net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt},
@@ -28,6 +28,7 @@ use zeroize::Zeroizing;
 use crate::{
     GuestChannel,
     server::{Guest, Open, Server, serve_beside, serve_channel, serve_connection},
+    sys,
 };
 
 /// A key is 64 hexadecimal digits and a line break.
@@ -54,10 +55,10 @@ impl Door {
     /// Opens the door that a plan wants.
     pub(super) fn open(plan: &Plan) -> io::Result<Self> {
         match &plan.door {
-            container::Door::Folder => {
+            container::Door::Folder => in_folder_of_host(|| {
                 let listening = if plan.living { Some(listen(GUEST_SOCKET)?) } else { None };
                 Ok(Door::Folder { host: connect_to_host()?, listening })
-            }
+            }),
             container::Door::Bridge { key_sha256 } => {
                 let key = from_hex(key_sha256).ok_or(io::ErrorKind::InvalidInput)?;
                 let listening = Listener::bind_addr(&SocketAddr::from_abstract_name(INNER_SOCKET)?)?;
@@ -133,7 +134,17 @@ impl Door {
 
 /// Says to a host, if one listens, that there will be no sandbox although there is no door yet.
 pub(super) fn refuse_without_door(report: &Report) -> io::Result<()> {
-    connect_to_host()?.write_all(&to_bytes(report)?)
+    in_folder_of_host(connect_to_host)?.write_all(&to_bytes(report)?)
+}
+
+/// Does something in the folder that is shared with the host, as whoever it belongs to there: it is closed to all others, and root inside has no right to
+/// pass over that. What is made in it belongs to them.
+fn in_folder_of_host<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let folder = rustix::fs::lstat(CHANNEL)?;
+    sys::set_file_ids(folder.st_uid, folder.st_gid)?;
+    let done = work();
+    sys::set_file_ids(0, 0)?;
+    done
 }
 
 /// Connects to the host, which listens before it starts the container.
@@ -145,7 +156,7 @@ fn connect_to_host() -> io::Result<Stream> {
     Ok(socket.into())
 }
 
-/// Listens on a socket of the file system that nobody but root may connect to.
+/// Listens on a socket of the file system that nobody but its owner may connect to.
 fn listen(path: &str) -> io::Result<Listener> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

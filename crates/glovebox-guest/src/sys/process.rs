@@ -119,7 +119,7 @@ pub fn install_filter(program: &[libc::sock_filter]) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) })
 }
 
-/// Makes all file accesses of this process those of another user, for good. Where a kernel knows no ids that are for files only, such as
+/// Makes all file accesses of this process those of another user. Where a kernel knows no ids that are for files only, such as
 /// gVisor's, its effective ids become theirs: its real and saved ones stay, by which it is told who may send it signals or look into it.
 pub fn set_file_ids(uid: u32, gid: u32) -> io::Result<()> {
     // SAFETY: plain numbers. Both calls return the former id and never fail, so the result is asked for again.

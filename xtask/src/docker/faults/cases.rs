@@ -256,6 +256,25 @@ pub(super) fn onlookers_killed(ground: &Ground) -> Result<()> {
     })
 }
 
+/// What a start that was killed has begun is not taken for a sandbox that runs.
+pub(super) fn starters_killed(ground: &Ground) -> Result<()> {
+    let id = living(ground)?;
+    for step in 0..16 {
+        succeeds(ground.docker(&["stop", &id]))?;
+        let mut starting = ground.docker(&["start", &id]).spawn()?;
+        std::thread::sleep(Duration::from_millis(step * 20));
+        starting.kill()?;
+        starting.wait()?;
+        succeeds(ground.docker(&["start", &id]))?;
+        reads_its_file(ground, &id)?;
+    }
+    succeeds(ground.docker(&["destroy", &id]))?;
+    until("the end of all containers", || {
+        succeeds(ground.docker(&["gc"]))?;
+        Ok(ground.containers()?.is_empty() && ground.volumes()?.is_empty())
+    })
+}
+
 pub(super) fn swept_at_start(ground: &Ground) -> Result<()> {
     let (dead, alive) = (ground.leave(&owner(1)?)?, ground.leave(&owner(start_of_this_process()?)?)?);
     let running = ground.start("cat")?;

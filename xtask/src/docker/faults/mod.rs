@@ -40,7 +40,7 @@ struct Ground {
 type Case = fn(&Ground) -> Result<()>;
 
 /// All cases. Those that wait longest come first, so that others fill the time beside them.
-const CASES: [(&str, Case); 26] = [
+const CASES: [(&str, Case); 27] = [
     ("a registry that takes connections and never answers keeps nobody", remote::mute_registry),
     ("a registry that falls silent keeps nobody", remote::registry_falls_silent),
     ("a socket that takes connections and never answers keeps nobody", cases::never_answers),
@@ -66,6 +66,7 @@ const CASES: [(&str, Case); 26] = [
     ("a caller who is killed takes the workload along", cases::caller_killed),
     ("callers who are killed at any moment leave nothing behind the next collection", cases::callers_killed_anywhere),
     ("one who looks at a stopped sandbox and is killed at any moment keeps it from nothing", cases::onlookers_killed),
+    ("a start that is killed at any moment can be done again", cases::starters_killed),
     ("the first sandbox of a process removes what dead callers left, and nothing of live ones", cases::swept_at_start),
     ("gc looks into Docker without being told, where Docker answers", cases::gc_looks),
     ("a process that lives long recovers with Docker, and removes what others leave", cases::long_living),
