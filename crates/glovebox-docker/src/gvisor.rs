@@ -84,13 +84,19 @@ pub(crate) fn features(of_engine: Features) -> Features {
     }
 }
 
-/// An error if a sandbox cannot be had there. What keeps commands from the guest's socket is that they are not root: nobody there can say
-/// who is at its other end.
-pub(crate) fn fits(spec: &SandboxSpec) -> Result<()> {
-    match spec.living.is_some() && spec.user.uid == 0 {
-        true => Err(Error::new(ErrorCode::NotSupported, "a sandbox that stays cannot have root inside in gVisor")
-            .hint("leave out --user, or use another runtime")),
-        false => Ok(()),
+/// An error if a sandbox cannot be had there. What keeps commands from the guest's socket is that they are neither root nor the caller, whom it
+/// belongs to: nobody there can say who is at its other end.
+pub(crate) fn fits(spec: &SandboxSpec, caller: u32) -> Result<()> {
+    let refused = |message: String| {
+        Err(Error::new(ErrorCode::NotSupported, message).hint("use another --user, or another runtime"))
+    };
+    match spec.user.uid {
+        _ if spec.living.is_none() => Ok(()),
+        0 => refused("a sandbox that stays cannot have root inside in gVisor".to_owned()),
+        uid if uid == caller => {
+            refused(format!("a sandbox that stays cannot have your own id inside in gVisor, which is {uid}"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -149,6 +155,18 @@ mod tests {
         for (runtime, shares) in [(None, true), (Some("runc"), true), (Some("gvisor"), false), (Some("kata"), false)] {
             assert_eq!(runtimes.share_the_kernel(runtime), shares, "{runtime:?}");
         }
+    }
+
+    #[test]
+    fn who_could_reach_the_guests_socket_has_no_sandbox_that_stays() {
+        let (store, lifetime) = ("/store".into(), glovebox_core::Lifetime::default());
+        let living = glovebox_core::Living { store, lifetime, created_at: jiff::Timestamp::now() };
+        let of = |uid: u32, living: Option<glovebox_core::Living>| {
+            let user = glovebox_core::User { uid, gid: 1000 };
+            fits(&SandboxSpec { user, living, ..SandboxSpec::default() }, 1234).is_ok()
+        };
+        assert!(of(1000, Some(living.clone())) && of(0, None) && of(1234, None));
+        assert!(!of(0, Some(living.clone())) && !of(1234, Some(living)));
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl DockerBackend {
         image_volumes::check(&image.volumes)?;
         self.check_files_to_show(spec).await?;
         if is_gvisor {
-            gvisor::fits(spec)?;
+            gvisor::fits(spec, rustix::process::geteuid().as_raw())?;
         }
         let limits = describe::limits_in_force(spec, machine);
         let meeting = Meeting::of(&self.settings.runtime_folder, id);

@@ -132,6 +132,15 @@ impl Door {
     }
 }
 
+/// Whether the modes of files keep commands from the door of a sandbox that stays: they are neither root nor whoever the folder belongs to.
+pub(super) fn is_closed_to_commands(plan: &Plan) -> io::Result<bool> {
+    Ok(match plan.door {
+        _ if !plan.living => true,
+        container::Door::Folder => plan.uid != 0 && plan.uid != rustix::fs::lstat(CHANNEL)?.st_uid,
+        container::Door::Bridge { .. } => plan.uid != 0,
+    })
+}
+
 /// Says to a host, if one listens, that there will be no sandbox although there is no door yet.
 pub(super) fn refuse_without_door(report: &Report) -> io::Result<()> {
     in_folder_of_host(connect_to_host)?.write_all(&to_bytes(report)?)

@@ -13,7 +13,7 @@ use rustix::{
     thread::CapabilitySet,
 };
 
-use super::init::report_of;
+use super::{door, init::report_of};
 use crate::{
     own::{self, Failed, FileRules, Restricted, USUAL_UMASK, bound_to, step},
     seccomp,
@@ -94,10 +94,13 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[libc::sock_filter]) -> Result<Re
         own_sockets: plan.network || matches!(plan.door, Door::Bridge { .. }),
     }
     .restrict();
-    if rules == Restricted::Not && plan.living && plan.uid == 0 && plan.door == Door::Folder {
+    if rules == Restricted::Not
+        && plan.door == Door::Folder
+        && !step("look at the door", door::is_closed_to_commands(plan))?
+    {
         // Nothing else would keep them from the guest's socket, nor from filling a folder of the host's.
         let error = rustix::io::Errno::NOSYS.into();
-        return Err(Failed { step: "keep root inside from the guest's socket, which needs Landlock", error });
+        return Err(Failed { step: "keep commands from the guest's socket, which needs Landlock", error });
     }
     own::drop_capabilities(CapabilitySet::SETUID | CapabilitySet::SETGID)?;
     let no_new_privs = rustix::thread::no_new_privs().unwrap_or_default();

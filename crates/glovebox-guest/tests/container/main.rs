@@ -3,8 +3,12 @@
 mod bridges;
 
 use std::{
+    fs::Permissions,
     io::Read,
-    os::unix::net::{UnixListener, UnixStream},
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt},
+        net::{UnixListener, UnixStream},
+    },
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     sync::atomic::{AtomicU32, Ordering},
@@ -59,6 +63,11 @@ impl Container {
     }
 
     fn start_with(plan: &str, masks: &str) -> Self {
+        Self::start_for(0, plan, masks)
+    }
+
+    /// One whose channel is that of this user alone.
+    fn start_for(owner: u32, plan: &str, masks: &str) -> Self {
         assert!(rustix::process::geteuid().is_root(), "only root can make a container");
         let folder = tempfile::tempdir().expect("a folder can be made");
         let (root, channel) = (folder.path().join("root"), folder.path().join("channel"));
@@ -66,6 +75,10 @@ impl Container {
             std::fs::create_dir(path).expect("a folder can be made");
         }
         let host = UnixListener::bind(channel.join("host")).expect("a socket can be made");
+        for (path, mode) in [(&channel, 0o700), (&channel.join("host"), 0o600)] {
+            std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("a mode can be set");
+            std::os::unix::fs::chown(path, Some(owner), Some(owner)).expect("root can give it away");
+        }
         let process = Command::new("unshare")
             .args(["--mount", "--pid", "--net", "--ipc", "--uts", "--cgroup", "--fork", "--kill-child", "sh"])
             .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/container/make.sh"))
@@ -408,11 +421,27 @@ fn a_channel_that_a_link_of_the_image_led_elsewhere_is_refused() {
 fn without_landlock_root_inside_has_no_sandbox_that_stays() {
     let living = Plan { uid: 0, gid: 0, living: true, ..plan() };
     let start = |plan: &Plan| Container::start_with(&serde_json::to_string(plan).expect("a plan is JSON"), "old");
-    let refused = "keep root inside from the guest's socket, which needs Landlock";
+    let refused = "keep commands from the guest's socket, which needs Landlock";
     assert_failed(report(&mut start(&living).accept()), refused);
     for plan in [Plan { living: false, ..living.clone() }, Plan { uid: 1000, gid: 1000, ..living }] {
         assert!(!ready(&mut start(&plan).accept()).landlock);
     }
+}
+
+#[test]
+fn the_channel_of_an_ordinary_user_is_reached_and_stays_theirs() {
+    let living = Plan { living: true, ..plan() };
+    let start = |owner, plan: &Plan, masks| {
+        Container::start_for(owner, &serde_json::to_string(plan).expect("a plan is JSON"), masks)
+    };
+    let mut container = start(1234, &living, "masked");
+    assert!(ready(&mut container.accept()).landlock);
+    let socket = std::fs::symlink_metadata(container.folder.path().join("channel/guest")).expect("the guest listens");
+    assert_eq!((socket.uid(), socket.gid(), socket.mode() & 0o777), (1234, 1234, 0o600));
+    // Who has the id of the commands is told from them by Landlock alone.
+    let refused = "keep commands from the guest's socket, which needs Landlock";
+    assert_failed(report(&mut start(living.uid, &living, "old").accept()), refused);
+    assert!(!ready(&mut start(1234, &living, "old").accept()).landlock);
 }
 
 fn assert_failed(report: Report, wanted: &str) {
