@@ -19,21 +19,6 @@ use crate::{
     tree::built,
 };
 
-/// What tells most about a kernel that is another one: commands and their ends, what they may and may not, files, changes, sessions,
-/// sandboxes that stay, and terminals that take without end what nobody reads.
-const IN_GVISOR: [&str; 10] = [
-    "outcomes",
-    "ordinary",
-    "layers",
-    "refusals",
-    "file_contents",
-    "run_changes",
-    "sessions",
-    "living",
-    "one who stands still at a terminal does not stop it",
-    "the second screen is found again although its beginning is gone",
-];
-
 /// What tells most about another engine: containers that come, go, stay, stop and are held.
 const ON_PODMAN: [&str; 5] = ["outcomes", "layers", "attacks", "run_changes", "living"];
 
@@ -91,10 +76,10 @@ pub(crate) fn as_user() -> Result<Counts> {
     conformance(&daemon.places.host(), &["--as-user", "one-id", "outcomes", "living", "run_changes"])
 }
 
-/// The suite in gVisor.
+/// The whole suite in gVisor.
 pub(crate) fn gvisor() -> Result<Counts> {
     let daemon = with_images(Lifetime::OfThisProcess)?;
-    conformance(&daemon.places.host(), &[&["--runtime", "runsc"], &IN_GVISOR[..]].concat())
+    conformance(&daemon.places.host(), &["--runtime", "runsc"])
 }
 
 /// The suite on Podman of root, and one run on Podman without.
