@@ -5,7 +5,10 @@ use std::{
     net::{Shutdown, TcpListener, TcpStream},
     os::{fd::OwnedFd, unix::net::UnixStream},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     thread,
 };
 
@@ -27,6 +30,8 @@ pub(crate) struct Relay {
     /// `HOST:PORT`.
     pub(crate) address: String,
     open: Arc<Mutex<Vec<TcpStream>>>,
+    is_closed: Arc<AtomicBool>,
+    turned_away: Arc<AtomicUsize>,
 }
 
 impl Relay {
@@ -35,16 +40,31 @@ impl Relay {
         let listener = TcpListener::bind((host, 0))?;
         let address = listener.local_addr()?.to_string();
         let open = Arc::new(Mutex::new(Vec::new()));
-        let known = Arc::clone(&open);
+        let (is_closed, turned_away) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let (known, closed, away) = (Arc::clone(&open), Arc::clone(&is_closed), Arc::clone(&turned_away));
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
+                if closed.load(Ordering::Relaxed) {
+                    away.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                }
                 let Ok(other) = stream.try_clone() else { continue };
                 known.lock().unwrap_or_else(PoisonError::into_inner).push(other);
                 let target = target.clone();
                 thread::spawn(move || carry(stream, &target));
             }
         });
-        Ok(Relay { address, open })
+        Ok(Relay { address, open, is_closed, turned_away })
+    }
+
+    /// From now on whoever connects is hung up on, or is carried again.
+    pub(crate) fn set_closed(&self, closed: bool) {
+        self.is_closed.store(closed, Ordering::Relaxed);
+    }
+
+    /// How many were hung up on.
+    pub(crate) fn turned_away(&self) -> usize {
+        self.turned_away.load(Ordering::Relaxed)
     }
 
     /// Ends all connections, in the midst of whatever they carry. New ones are taken.

@@ -6,6 +6,7 @@ use std::{
     os::unix::net::UnixListener,
     path::Path,
     process::{Command, Output, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
@@ -180,6 +181,29 @@ pub(super) fn stopped_anywhere(ground: &Ground) -> Result<()> {
     until("the end of all containers", || {
         succeeds(ground.docker(&["gc"]))?;
         Ok(ground.containers()?.is_empty() && ground.volumes()?.is_empty())
+    })
+}
+
+/// It stands still for two seconds at a time, and answers a little in between.
+pub(super) fn slow(ground: &Ground) -> Result<()> {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let slowing = scope.spawn(|| -> Result<()> {
+            while !is_over.load(Ordering::Relaxed) {
+                ground.signal(Signal::STOP)?;
+                std::thread::sleep(Duration::from_secs(2));
+                ground.signal(Signal::CONT)?;
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            Ok(())
+        });
+        let image = images::reference("busybox");
+        let told = succeeds(ground.docker(&["run", "--image", &image, "--", "echo", "inside"]));
+        is_over.store(true, Ordering::Relaxed);
+        slowing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let told = told?;
+        ensure!(told == "inside\n", "it said {told:?}");
+        Ok(())
     })
 }
 

@@ -40,11 +40,13 @@ struct Ground {
 type Case = fn(&Ground) -> Result<()>;
 
 /// All cases. Those that wait longest come first, so that others fill the time beside them.
-const CASES: [(&str, Case); 27] = [
+const CASES: [(&str, Case); 29] = [
     ("a registry that takes connections and never answers keeps nobody", remote::mute_registry),
     ("a registry that falls silent keeps nobody", remote::registry_falls_silent),
     ("a socket that takes connections and never answers keeps nobody", cases::never_answers),
     ("a port that nobody listens at, or that never answers, keeps nobody", remote::no_engine),
+    ("an engine that is slow and lives is waited for", cases::slow),
+    ("a fetch that fails by the network is tried again", remote::registry_comes_back),
     ("a sandbox that stays goes on while its daemon stands still", cases::living_stopped),
     ("without Docker the error says so and offers native", cases::no_docker),
     ("native stands in for Docker where the caller allows it, and the result says so", cases::fallback),

@@ -16,6 +16,7 @@ use crate::{
     docker::{
         daemon::{Lifetime, of_lifetime},
         images,
+        registry::{Door, Registry},
         relay::{Relay, Target},
         remote::{Remote, Request, authority, sign},
     },
@@ -228,6 +229,23 @@ pub(super) fn mute_registry(ground: &Ground) -> Result<()> {
     let run = ground.docker(&["run", "--image", &image, "--", "true"]).spawn()?;
     failed(pull, "image_unavailable", &["registry"])?;
     failed(run, "image_unavailable", &["registry"])
+}
+
+/// A registry that hangs up for a while, and gives the image then.
+pub(super) fn registry_comes_back(ground: &Ground) -> Result<()> {
+    /// The daemon asks with TLS first and then without, so more were asked for by another try.
+    const OF_ONE_TRY: usize = 2;
+    let registry = Registry::start(&ground.daemon, Door::Open)?;
+    let pushed = registry.push(&ground.daemon, &images::reference("busybox"))?;
+    let relay = Relay::start("127.0.0.1", Target::Port(registry.address.clone()))?;
+    relay.set_closed(true);
+    let image = pushed.replace(&registry.address, &relay.address);
+    let pull = ground.docker(&["images", "pull", &image]).spawn()?;
+    until("another try", || Ok(relay.turned_away() > OF_ONE_TRY))?;
+    relay.set_closed(false);
+    let output = super::ended(pull)?;
+    ensure!(output.status.success(), "{}", said(&output));
+    succeeds(ground.docker(&["images", "remove", &image])).map(drop)
 }
 
 /// A registry that greets, and is silent from then on.
