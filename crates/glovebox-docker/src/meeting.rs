@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use glovebox_core::{Pauses, SandboxId};
+use glovebox_core::{Isolation, Pauses, SandboxId};
 use glovebox_proto::container::{CHANNEL, GUEST_SOCKET, HOST_SOCKET, LONGEST_REPORT, Report};
 use jiff::Timestamp;
 use rustix::fs::{FileType, Mode, OFlags};
@@ -107,9 +107,16 @@ impl Meeting {
         used.ok().and_then(|at| at.elapsed().ok())
     }
 
-    /// Notes that the guest said that it is ready: from then on it stays without whoever made it.
-    pub(crate) fn note_ready(&self) -> io::Result<()> {
-        fs::write(self.0.join("ready"), "")
+    /// Notes that the guest said that it is ready, and what it found: from then on it stays without whoever made it.
+    pub(crate) fn note_ready(&self, isolation: &Isolation) -> io::Result<()> {
+        let new = self.0.join("ready.new");
+        fs::write(&new, serde_json::to_vec(isolation)?)?;
+        fs::rename(new, self.0.join("ready"))
+    }
+
+    /// What it found, where that was noted.
+    pub(crate) fn isolation(&self) -> Option<Isolation> {
+        serde_json::from_slice(&fs::read(self.0.join("ready")).ok()?).ok()
     }
 
     /// Whether the guest said so.

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum as State};
-use glovebox_core::{Created, Error, ErrorCode, Found, Isolation, Result, SandboxId, SandboxSpec, SandboxState};
+use glovebox_core::{Created, Error, ErrorCode, Found, Result, SandboxId, SandboxSpec, SandboxState};
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
@@ -123,8 +123,10 @@ impl DockerBackend {
             Some(guest) => guest.groups,
             None => pid.map(Groups::of).unwrap_or_default(),
         };
+        let meeting = Meeting::of(&self.settings.runtime_folder, id);
         let created = Created {
-            isolation: Isolation::default(),
+            // On another machine's engine it may be known to another machine's glovebox alone.
+            isolation: meeting.isolation().unwrap_or_default(),
             limits: limits.clone(),
             places: Vec::new(),
             image: self.named_image(spec),
@@ -141,7 +143,7 @@ impl DockerBackend {
             limits,
             image: self.named_image(spec),
             image_digest: None,
-            meeting: Meeting::of(&self.settings.runtime_folder, id),
+            meeting,
             listener: Mutex::default(),
             arrived: Mutex::default(),
             key: None,

@@ -56,8 +56,8 @@ impl DockerBackend {
     /// ends and for whom it waits then.
     pub(super) async fn meet_and_note(&self, held: &Held) -> Result<Met> {
         let met = self.meet(held).await?;
-        if held.spec.living.is_some() && self.client.is_local() {
-            held.meeting.note_ready().map_err(host_io)?;
+        if held.spec.living.is_some() {
+            held.meeting.note_ready(&met.created.isolation).map_err(host_io)?;
         }
         if let Some(pid) = met.pid.filter(|_| held.spec.living.is_some())
             && let Some(Stat { start, .. }) = Stat::of(pid)

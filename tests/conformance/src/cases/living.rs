@@ -18,6 +18,7 @@ cases!["living":
     a_sandbox_that_stays_keeps_files_and_processes_from_run_to_run needs(living),
     who_looks_at_a_sandbox_takes_it_from_nobody needs(living),
     one_that_nobody_holds_is_found_by_its_id_the_beginning_of_it_and_its_name needs(living),
+    whoever_opens_a_sandbox_is_told_of_its_layers_and_limits_as_who_made_it needs(living),
     a_name_belongs_to_one_sandbox needs(living),
     a_stopped_sandbox_has_no_process_and_all_of_its_files needs(living),
     what_lies_in_memory_and_in_tmp_is_gone_after_a_stop needs(living),
@@ -128,6 +129,21 @@ async fn one_that_nobody_holds_is_found_by_its_id_the_beginning_of_it_and_its_na
     );
     let error = w.engine().open("somebody").await.err().expect("there is none");
     assert_eq!(error.code, ErrorCode::SandboxNotFound);
+    destroy(&w, id).await;
+}
+
+async fn whoever_opens_a_sandbox_is_told_of_its_layers_and_limits_as_who_made_it(w: World) {
+    let sandbox = create(&w, NewSandbox::default()).await;
+    let id = sandbox.id();
+    let first = run(&sandbox, "true").await;
+    drop(sandbox);
+    let opened = w.engine().open(&id.to_string()).await.expect("it can be opened");
+    let second = run(&opened, "true").await;
+    assert!(!first.isolation.present.is_empty(), "no layer is told");
+    assert_eq!(second.isolation, first.isolation);
+    assert_eq!(second.limits.enforcement, first.limits.enforcement);
+    assert_eq!(second.image_digest, first.image_digest);
+    drop(opened);
     destroy(&w, id).await;
 }
 
