@@ -156,7 +156,7 @@ pub(crate) fn missing(isolation: &Isolation, spec: &SandboxSpec) {
         ));
     } else if !missing.is_empty() {
         say(&format!(
-            "this machine does not give these layers of isolation: {}; --require-layer makes that an error",
+            "these layers of isolation are not given here: {}; --require-layer makes that an error",
             missing.join(", ")
         ));
     }

@@ -156,6 +156,12 @@ pub trait Backend: Send + Sync {
         false
     }
 
+    /// Whether what is counted of a living sandbox is that of all its runs, and is quickly told: the engine then asks before a run too, and takes the
+    /// difference for the run's own.
+    fn counts_runs_together(&self) -> bool {
+        false
+    }
+
     /// Begins to make a sandbox; [`Backend::ready`] tells when it is made. When it fails, nothing of it is left.
     async fn create(&self, id: SandboxId, spec: &SandboxSpec) -> Result<()>;
 

@@ -286,6 +286,11 @@ impl Backend for DockerBackend {
         true
     }
 
+    fn counts_runs_together(&self) -> bool {
+        // To ask an engine on another machine takes a second or two.
+        self.client.is_local()
+    }
+
     fn environment(&self) -> Vec<(String, String)> {
         // The variables of the image, PATH among them, are known inside.
         let variables = [("HOME", glovebox_core::HOME_DIR), ("LANG", "C.UTF-8"), ("TERM", "xterm-256color")];
@@ -430,6 +435,9 @@ impl Backend for DockerBackend {
 
     async fn resume(&self, id: SandboxId) -> Result<()> {
         let held = self.held(id)?;
+        if !self.is_paused(id).await? {
+            return Ok(());
+        }
         held.meeting.note_pause(false).map_err(host_io)?;
         self.client.ask("let a container go on", SLOW, self.client.docker.unpause_container(&held.container)).await
     }

@@ -56,6 +56,15 @@ pub(crate) fn cover(host: &mut HostConfig, volumes: &[String]) {
     }
 }
 
+/// Covers all others too, where nothing else would keep commands from writing to them.
+pub(crate) fn cover_all(host: &mut HostConfig, volumes: &[String]) {
+    let mounts = host.mounts.iter().flatten().filter_map(|mount| mount.target.clone());
+    let ours: HashSet<String> = mounts.chain(host.tmpfs.iter().flatten().map(|(folder, _)| folder.clone())).collect();
+    let volumes = volumes.iter().map(|volume| cleaned(volume));
+    let others = volumes.filter(|volume| volume != "/" && !ours.contains(volume));
+    host.tmpfs.get_or_insert_default().extend(others.map(|volume| (volume, NOTHING.to_owned())));
+}
+
 fn is_below(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
 }

@@ -183,7 +183,7 @@ impl Client {
         }
         Error::new(ErrorCode::ImageUnavailable, format!("the image {reference} could not be fetched"))
             .because(error)
-            .hint("see whether this machine reaches the registry; `glovebox images list` shows what is here")
+            .hint("see whether this machine reaches the registry; `glovebox images list --backend docker` shows what is here")
     }
 }
 
@@ -198,7 +198,7 @@ fn full_name(reference: &ImageReference) -> String {
 /// What is said of an image that is nowhere.
 fn no_such_image(reference: &ImageReference) -> Error {
     Error::new(ErrorCode::ImageNotFound, format!("there is no image {reference}"))
-        .hint("`glovebox images list` shows those that are here")
+        .hint("`glovebox images list --backend docker` shows those that are here")
 }
 
 /// Whether the same may go well in a moment. Who was waited for in vain would only be waited for again.

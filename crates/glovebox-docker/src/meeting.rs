@@ -8,7 +8,7 @@ use std::{
         unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     },
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use glovebox_core::{Isolation, Pauses, SandboxId};
@@ -28,6 +28,10 @@ const ENGINE: &str = "engine";
 
 /// The file with the labels of its container.
 const LABELS: &str = "labels.json";
+
+/// How long a guest with too many visitors is tried again, and how often.
+const FULL: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_millis(2);
 
 /// The folder of one sandbox below the runtime folder: what both sides see in `channel`, and beside it what only the host does.
 #[derive(Clone, Debug)]
@@ -77,6 +81,7 @@ impl Meeting {
     /// Connects to the guest of a living sandbox. The folder is seen from inside as well: nothing in it is followed, and where the first
     /// process of the container is known, nobody else is listened to.
     pub(crate) async fn connect(&self, first: Option<i32>) -> io::Result<UnixStream> {
+        self.open_folder();
         let look = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let folder = rustix::fs::open(self.folder(), look | OFlags::DIRECTORY, Mode::empty())?;
         let name = Path::new(GUEST_SOCKET).file_name().unwrap_or_default();
@@ -84,7 +89,17 @@ impl Meeting {
         if FileType::from_raw_mode(rustix::fs::fstat(&socket)?.st_mode) != FileType::Socket {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the guest's socket is none"));
         }
-        let stream = UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd())).await?;
+        let place = format!("/proc/self/fd/{}", socket.as_raw_fd());
+        let deadline = Instant::now() + FULL;
+        let stream = loop {
+            match UnixStream::connect(&place).await {
+                // As many wait as can wait. They are taken one after the other, or hung up on.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
+                    tokio::time::sleep(AGAIN).await;
+                }
+                connected => break connected?,
+            }
+        };
         if first.is_some() && stream.peer_cred()?.pid() != first {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
@@ -119,9 +134,13 @@ impl Meeting {
         serde_json::from_slice(&fs::read(self.0.join("ready")).ok()?).ok()
     }
 
-    /// Whether the guest said so.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.0.join("ready").exists()
+    /// Whether the guest of a container with this owner has not said so: the folder is that in which its maker waits, or waited for it. Elsewhere nothing
+    /// is known of that, as for callers with another runtime folder.
+    pub(crate) fn is_unheard(&self, owner: &str) -> bool {
+        let labels = fs::read(self.0.join(LABELS)).ok();
+        let labels = labels.and_then(|text| serde_json::from_slice::<HashMap<String, String>>(&text).ok());
+        labels.is_some_and(|labels| owner::label(&labels, owner::OWNER) == Some(owner))
+            && !self.0.join("ready").exists()
     }
 
     /// Notes which process the guest is.
@@ -165,9 +184,20 @@ impl Meeting {
         self.0.join("used")
     }
 
+    /// Makes the folder that is mounted the host's again. Commands that have the caller's own id may have closed it.
+    fn open_folder(&self) {
+        let look = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::DIRECTORY;
+        let Ok(folder) = rustix::fs::open(self.folder(), look, Mode::empty()) else { return };
+        if rustix::fs::fstat(&folder).is_ok_and(|found| found.st_mode & 0o7777 != 0o700) {
+            let _ =
+                fs::set_permissions(format!("/proc/self/fd/{}", folder.as_raw_fd()), fs::Permissions::from_mode(0o700));
+        }
+    }
+
     /// Removes the folder. Whoever is inside may put something into it meanwhile.
     pub(crate) fn remove(&self) {
         const TIMES: usize = 10;
+        self.open_folder();
         let is_removed = |removed: io::Result<()>| !removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound);
         // What is left all the same is found by its name.
         let _ = (0..TIMES).any(|_| is_removed(fs::remove_dir_all(&self.0)));
@@ -204,9 +234,13 @@ pub(crate) fn must_be_own(runtime: &Path) -> io::Result<()> {
 
 /// Whether the folder of a sandbox is of one that another engine has, and that may be needed: who made it lives, or it stays.
 pub(crate) fn is_of_another(folder: &Path, place: &str) -> bool {
+    fs::read_to_string(folder.join(ENGINE)).is_ok_and(|engine| engine != place) && !is_over(folder)
+}
+
+/// Whether the folder of a sandbox is of one whose maker is dead, and which went with it.
+pub(crate) fn is_over(folder: &Path) -> bool {
     let labels = fs::read(folder.join(LABELS)).ok().and_then(|text| serde_json::from_slice(&text).ok());
-    fs::read_to_string(folder.join(ENGINE)).is_ok_and(|engine| engine != place)
-        && !labels.is_some_and(|labels| owner::is_over(&labels))
+    labels.is_some_and(|labels| owner::is_over(&labels))
 }
 
 /// Reads what the guest says first.

@@ -14,6 +14,10 @@ use std::{
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum as State, Volume};
 use glovebox_core::{Lifetime, SANDBOXES_DIR, SandboxId, SandboxSpec, living_store};
 use jiff::Timestamp;
+use rustix::{
+    io::Errno,
+    process::{Pid, test_kill_process},
+};
 
 use crate::process::Stat;
 
@@ -22,7 +26,7 @@ pub(crate) const MANAGED: &str = "glovebox.managed";
 /// The sandbox's id.
 pub(crate) const SANDBOX: &str = "glovebox.sandbox";
 /// The process that made it. A one-shot sandbox ends with it, and one that stays before its start.
-const OWNER: &str = "glovebox.owner";
+pub(crate) const OWNER: &str = "glovebox.owner";
 /// Whether it outlives who made it.
 const LIVING: &str = "glovebox.living";
 /// When it ends at the latest, seconds since 1970.
@@ -177,13 +181,17 @@ pub(crate) fn is_alone(found: &ContainerSummary) -> bool {
 }
 
 /// Whether nobody can ever name what carries these labels of a living sandbox: who made it is dead, was a process of this machine, and saw the same
-/// folders as this one, in which there is no record of it. It was killed while it made the sandbox.
+/// folders as this one, in which there is no record of it, although those of others would be there. It was killed while it made the sandbox.
 fn is_forgotten(labels: &HashMap<String, String>) -> bool {
     let owner = label(labels, OWNER).unwrap_or_default();
     let saw_the_same = owner.split(' ').nth(4).is_some_and(|namespace| namespace == namespace_of("mnt"));
     saw_the_same
         && is_alive(owner) == Some(false)
-        && record(labels).is_some_and(|folder| matches!(folder.try_exists(), Ok(false)))
+        && record(labels).is_some_and(|folder| {
+            // What is out of sight with all else, as on a disk that is not mounted, is not gone.
+            let is_in_sight = folder.parent().is_some_and(|records| matches!(records.try_exists(), Ok(true)));
+            is_in_sight && matches!(folder.try_exists(), Ok(false))
+        })
 }
 
 /// The folder of the host that holds the record of a living sandbox.
@@ -246,7 +254,19 @@ fn is_alive(owner: &str) -> Option<bool> {
     if its_boot != boot() || namespace != namespace_of("pid") {
         return None;
     }
-    Some(start_of(pid.parse().ok()?).is_some_and(|now| now.to_string() == start))
+    let pid = pid.parse().ok()?;
+    match start_of(pid) {
+        Some(now) => Some(now.to_string() == start),
+        // Processes of others may be hidden from this one.
+        None if is_hidden(pid) => None,
+        None => Some(false),
+    }
+}
+
+/// Whether there is a process of this number of which nothing is shown.
+fn is_hidden(pid: u32) -> bool {
+    let known = pid.try_into().ok().and_then(|pid| Some((Pid::from_raw(pid)?, pid)));
+    known.is_some_and(|(raw, pid)| Stat::of(pid).is_none() && test_kill_process(raw) == Err(Errno::PERM))
 }
 
 fn boot() -> String {
@@ -368,12 +388,16 @@ mod tests {
         let of = |owner: &str, store: &str| {
             judge(&found(&[(LIVING, "true"), (OWNER, owner), (STORE, store)], State::RUNNING, 0), now)
         };
-        assert_eq!(of(&dead, "/nonexistent/sandbox/store"), Verdict::Left);
-        assert_eq!(of(&mine, "/nonexistent/sandbox/store"), Verdict::Owned);
-        assert_eq!(of("another-boot 1 2 3", "/nonexistent/sandbox/store"), Verdict::Owned);
+        let records = tempfile::tempdir().unwrap();
+        let store = records.path().join("sandbox/store");
+        let store = store.to_str().unwrap();
+        assert_eq!(of(&dead, store), Verdict::Left);
+        assert_eq!(of(&dead, "/nonexistent/sandbox/store"), Verdict::Owned, "all records are out of sight");
+        assert_eq!(of(&mine, store), Verdict::Owned);
+        assert_eq!(of("another-boot 1 2 3", store), Verdict::Owned);
         assert_eq!(of(&dead, "/proc/self/store"), Verdict::Owned);
         let saw_others = format!("{}1", dead);
-        assert_eq!(of(&saw_others, "/nonexistent/sandbox/store"), Verdict::Owned, "it may have seen other folders");
+        assert_eq!(of(&saw_others, store), Verdict::Owned, "it may have seen other folders");
     }
 
     #[test]
@@ -404,7 +428,9 @@ mod tests {
         assert!(living(other, &past, "/nonexistent/sandbox/store"));
         assert!(!living(other, &future, "/nonexistent/sandbox/store"));
         assert!(!living(other, &past, "/proc/self/store"), "a record of this machine says what becomes of it");
-        assert!(living(&dead, &future, "/nonexistent/sandbox/store"));
+        assert!(!living(&dead, &future, "/nonexistent/sandbox/store"));
+        let records = tempfile::tempdir().unwrap();
+        assert!(living(&dead, &future, records.path().join("sandbox/store").to_str().unwrap()));
         assert!(!of(&[(GUEST, glovebox_embedded_guest::HASH)], year).1);
         assert!(!of(&[(GUEST, "another")], 60).1);
         assert!(of(&[(GUEST, "another")], year).1);

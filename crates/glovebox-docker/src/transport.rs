@@ -124,7 +124,13 @@ pub(crate) fn trouble(error: &DockerError) -> Option<(String, &'static str)> {
         return wants_tls
             .then(|| ("it wants TLS".to_owned(), "set DOCKER_TLS_VERIFY=1, and DOCKER_CERT_PATH to its certificates"));
     }
-    causes(error).iter().find_map(|cause| cause.downcast_ref::<rustls::Error>()).map(explained)
+    let causes = causes(error);
+    let is_refused = |cause: &&io::Error| cause.kind() == io::ErrorKind::PermissionDenied;
+    if causes.iter().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|cause| is_refused(&cause)) {
+        let hint = "`sudo usermod -aG docker $USER` and a new login let you; --backend native needs no Docker";
+        return Some(("you may not use its socket".to_owned(), hint));
+    }
+    causes.iter().find_map(|cause| cause.downcast_ref::<rustls::Error>()).map(explained)
 }
 
 /// What is at the bottom of a failure, in the words of the machine.

@@ -329,7 +329,8 @@ impl Sandbox {
         request.spec.caches.clone_from(&self.spec.caches);
         let (before, first) = compile::look_up(&self.engine, &mut request, Ground::Lived)?;
         let slot = self.engine.slots.run().await?;
-        let counted_before = match self.guard.living || session.is_some() {
+        let counted_alone = self.guard.living && !self.engine.backend.counts_runs_together();
+        let counted_before = match counted_alone || session.is_some() {
             true => None,
             // The end of a sandbox that cannot be counted is told by what comes next.
             false => self.evidence().await.ok(),

@@ -221,6 +221,9 @@ impl Engine {
     /// still, and so does its idle time; its maximum age does not.
     pub async fn pause(&self, text: &str) -> Result<Paused> {
         let (engine, record, _hold) = self.take_started(text).await?;
+        if engine.backend().state(record.sandbox).await? == SandboxState::Paused {
+            return Ok(Paused { sandbox: record.sandbox, reclaimed_bytes: None });
+        }
         let sandbox = engine.open_record(record).await?;
         // The guest goes first: what it has begun to start would be frozen halfway.
         sandbox.tell_paused(path::PAUSE).await?;

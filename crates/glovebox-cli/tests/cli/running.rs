@@ -170,5 +170,5 @@ fn a_quiet_program_leaves_standard_error_to_itself() {
     let called = bench.call(["run", "--", "sh", "-c", "echo out; echo err >&2"]);
     called.expect(0, "out\n");
     let own: Vec<&str> = called.stderr.lines().filter(|line| *line != "err").collect();
-    assert!(own.iter().all(|line| line.starts_with("glovebox: this machine does not give")), "{own:?}");
+    assert!(own.iter().all(|line| line.starts_with("glovebox: these layers of isolation are not given")), "{own:?}");
 }

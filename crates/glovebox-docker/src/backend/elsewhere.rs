@@ -86,7 +86,7 @@ impl DockerBackend {
         let spec = &self.give(id, spec, image).await?;
         let make = async |own: &OwnFiles| {
             let body = describe::container(id, spec, image, limits, (own, &entrance));
-            let body = self.adapted(body, spec, limits).await?;
+            let body = self.adapted(body, spec, (limits, &image.volumes)).await?;
             let given = describe::needs_files(spec).then(|| describe::volume_of_given(id));
             self.client.make(name, body, given).await
         };

@@ -33,17 +33,18 @@ impl DockerBackend {
             Some(State::EXITED | State::DEAD) => true,
             // Who was about to start it has died.
             Some(State::CREATED) => owner::judge(found, Timestamp::now(), &self.stores) == Verdict::Left,
-            Some(State::RUNNING) => !self.is_ready(id) && owner::is_alone(found),
+            Some(State::RUNNING) => self.is_unheard(id, found) && owner::is_alone(found),
             _ => false,
         };
         if let Some(found) = found.as_ref().filter(is_left) {
             self.sweeper().bury(found).await?;
             return Ok(SandboxState::Stopped);
         }
+        let is_unheard = found.as_ref().is_some_and(|found| self.is_unheard(id, found));
         Ok(match found.and_then(|found| found.state) {
             Some(State::CREATED) => SandboxState::Creating,
             Some(State::RUNNING) if self.ending_guest(id).is_some() => SandboxState::Stopping,
-            Some(State::RUNNING) if !self.is_ready(id) => SandboxState::Creating,
+            Some(State::RUNNING) if is_unheard => SandboxState::Creating,
             Some(State::RUNNING | State::RESTARTING) => SandboxState::Ready,
             Some(State::PAUSED) => SandboxState::Paused,
             Some(State::REMOVING) => SandboxState::Stopping,
@@ -51,9 +52,10 @@ impl DockerBackend {
         })
     }
 
-    /// Whether the guest of a living sandbox was heard of. Until then it ends with whoever waits for it. On another machine only its maker knows.
-    fn is_ready(&self, id: SandboxId) -> bool {
-        !self.client.is_local() || Meeting::of(&self.settings.runtime_folder, id).is_ready()
+    /// Whether the guest of a living sandbox is known not to have been heard of. Until then it ends with whoever waits for it.
+    fn is_unheard(&self, id: SandboxId, found: &ContainerSummary) -> bool {
+        let owner = found.labels.as_ref().and_then(|labels| owner::label(labels, owner::OWNER));
+        owner.is_some_and(|owner| Meeting::of(&self.settings.runtime_folder, id).is_unheard(owner))
     }
 
     /// Whether a living sandbox is paused. What is left of one that ended stays where it is: it tells how that came.
@@ -113,7 +115,7 @@ impl DockerBackend {
             }
             return Ok(None);
         }
-        if !self.is_ready(id) {
+        if self.is_unheard(id, &found) {
             return Ok(None);
         }
         let limits = describe::limits_in_force(spec, self.machine().await?);

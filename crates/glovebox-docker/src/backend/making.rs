@@ -27,7 +27,8 @@ use glovebox_proto::{
 use tokio::{io::AsyncWriteExt, net::UnixStream, sync::OnceCell};
 
 use super::{
-    ARRIVAL, DockerBackend, Held, Met, ending::GuestHandle, gone, host_io, unfinished::Unfinished, watching::Watching,
+    ARRIVAL, DockerBackend, Held, Met, ending::GuestHandle, gone, host_io, showing, unfinished::Unfinished,
+    watching::Watching,
 };
 use crate::{
     attaching::{self, Attacher},
@@ -122,23 +123,36 @@ impl DockerBackend {
         if let Some(living) = &spec.living {
             self.stores.note(id, spec);
             fs::create_dir_all(&living.store).map_err(host_io)?;
+            self.check_files_are_there(id, &living.store).await?;
             disk::note_before(&living.store, before).map_err(host_io)?;
             // What is left of it since it ended by itself.
             self.client.remove(&name).await?;
             key.map_or(Ok(()), |key| key.keep(&living.store)).map_err(host_io)?;
         }
-        if let Some(key) = key {
-            return self
-                .make_there((id, &name), spec, (image, limits), key)
-                .await
-                .map_err(|error| explained(error, spec));
+        let made = match key {
+            Some(key) => self.make_there((id, &name), spec, (image, limits), key).await,
+            None => self.make_here((id, &name), spec, (image, limits), meeting).await,
+        };
+        let made = made.map_err(|error| explained(error, spec))?;
+        if let Some(living) = &spec.living {
+            showing::note_files(&living.store).map_err(host_io)?;
         }
+        Ok(made)
+    }
+
+    async fn make_here(
+        &self,
+        (id, name): (SandboxId, &str),
+        spec: &SandboxSpec,
+        (image, limits): (&FoundImage, &LimitsInForce),
+        meeting: &Meeting,
+    ) -> Result<Fresh> {
         let attacher = Attacher::of(&self.machine().await?.runtimes, spec.runtime.as_deref());
         let own = self.own_files(spec.user, attacher).map_err(host_io)?;
         let entrance = Entrance::Folder(meeting.folder());
         let body = describe::container(id, spec, image, limits, (&own, &entrance));
-        let body = self.adapted(body, spec, limits).await?;
-        self.client.make(&name, body, None).await.map_err(|error| explained(error, spec))
+        let body = self.adapted(body, spec, (limits, &image.volumes)).await?;
+        self.client.make(name, body, None).await
     }
 
     /// The image that a sandbox starts from, fetched if it is not there.
@@ -208,7 +222,7 @@ impl DockerBackend {
         &self,
         mut body: ContainerCreateBody,
         spec: &SandboxSpec,
-        limits: &LimitsInForce,
+        (limits, volumes): (&LimitsInForce, &[String]),
     ) -> Result<ContainerCreateBody> {
         let machine = self.machine().await?;
         if machine.is_podman {
@@ -216,6 +230,8 @@ impl DockerBackend {
         }
         if machine.runtimes.is_gvisor(spec.runtime.as_deref()) {
             gvisor::adapt(&mut body, limits);
+            // There is no Landlock in it.
+            body.host_config.iter_mut().for_each(|host| image_volumes::cover_all(host, volumes));
         }
         Ok(body)
     }
@@ -291,7 +307,9 @@ impl DockerBackend {
         let ready = ready(report)?;
         let pid = peer(&stream)?;
         let holds_memory = Groups::of(pid).hold_memory();
-        let isolation = layers::look(&held.spec, &ready, |name| layers::is_not_ours(&ready, pid, name), holds_memory);
+        let own_kernel = self.machine().await?.runtimes.is_gvisor(held.spec.runtime.as_deref());
+        let is_own = |name: &str| layers::is_not_ours(&ready, own_kernel, pid, name);
+        let isolation = layers::look(&held.spec, &ready, is_own, holds_memory);
         met(held, Box::new(stream), &ready, (Some(pid), isolation))
     }
 }

@@ -100,7 +100,8 @@ impl Sweeper {
                 continue;
             }
             let of_another = meeting::is_of_another(&folder.path(), &self.client.place);
-            if !of_another && !needed.contains(&name) && is_old(&folder.path()) {
+            let is_left = meeting::is_over(&folder.path()) || is_old(&folder.path());
+            if !of_another && !needed.contains(&name) && is_left {
                 match remove_folder(&folder.path()) {
                     Ok(()) => removed.push(format!("the folder of the sandbox {name}")),
                     Err(error) => failed = failed.or(Some(host_io(error))),

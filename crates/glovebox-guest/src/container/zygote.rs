@@ -94,6 +94,7 @@ fn set_up(socket: RawFd, plan: &Plan, filter: &[libc::sock_filter]) -> Result<Re
         own_sockets: plan.network || matches!(plan.door, Door::Bridge { .. }),
     }
     .restrict();
+    let rules = step("restrict where can be written", rules)?;
     if rules == Restricted::Not
         && plan.door == Door::Folder
         && !step("look at the door", door::is_closed_to_commands(plan))?

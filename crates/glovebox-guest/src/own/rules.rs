@@ -1,7 +1,9 @@
 //! The Landlock rules of the commands of a sandbox that has a root of its own.
 
+use std::{io, os::fd::OwnedFd};
+
 use landlock::{
-    ABI, Access, AccessFs, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr,
+    ABI, Access, AccessFs, BitFlags, PathBeneath, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr,
     RulesetStatus, Scope,
 };
 use rustix::fs::{CWD, FileType, Mode, OFlags};
@@ -37,14 +39,15 @@ pub enum Restricted {
 }
 
 impl FileRules<'_> {
-    /// Restricts this process and all that descend from it. Says what the kernel enforces.
-    pub fn restrict(&self) -> Restricted {
-        match self.enforce() {
-            Ok(RulesetStatus::FullyEnforced) => Restricted::All,
-            Ok(RulesetStatus::PartiallyEnforced) if self.own_sockets => Restricted::Files,
-            Ok(RulesetStatus::PartiallyEnforced) => Restricted::All,
-            _ => Restricted::Not,
-        }
+    /// Restricts this process and all that descend from it. Says what the kernel enforces; a kernel that has Landlock enforces something, or this is
+    /// an error.
+    pub fn restrict(&self) -> io::Result<Restricted> {
+        Ok(match self.enforce().map_err(|error| io::Error::other(error.to_string()))? {
+            RulesetStatus::FullyEnforced => Restricted::All,
+            RulesetStatus::PartiallyEnforced if self.own_sockets => Restricted::Files,
+            RulesetStatus::PartiallyEnforced => Restricted::All,
+            RulesetStatus::NotEnforced => Restricted::Not,
+        })
     }
 
     fn enforce(&self) -> Result<RulesetStatus, Box<dyn std::error::Error>> {
@@ -57,17 +60,17 @@ impl FileRules<'_> {
         }
         let mut rules = ruleset.create()?;
         rules = match self.hidden {
-            None => rules.add_rule(PathBeneath::new(PathFd::new("/")?, read))?,
+            None => rules.add_rule(PathBeneath::new(place("/")?, read))?,
             Some(hidden) => allow_all_but(rules, hidden, read)?,
         };
         for folder in ["/proc", "/dev"] {
-            rules = rules.add_rule(PathBeneath::new(PathFd::new(folder)?, write_files))?;
+            rules = rules.add_rule(PathBeneath::new(place(folder)?, write_files))?;
         }
         for folder in WRITTEN.iter().chain(&self.written) {
-            let path = PathFd::new(folder)?;
-            let is_folder = std::fs::metadata(folder)?.is_dir();
+            let place = place(folder)?;
+            let is_folder = FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode) == FileType::Directory;
             rules = rules.add_rule(PathBeneath::new(
-                path,
+                place,
                 if is_folder { all } else { write_files & AccessFs::from_file(LANDLOCK) },
             ))?;
         }
@@ -75,10 +78,16 @@ impl FileRules<'_> {
     }
 }
 
+/// A file or folder to make a rule for, whatever it lets this process do. With musl the standard library opens it as for reading, and so did the
+/// `PathFd` of the crate: what may not be read had no rule.
+fn place(path: &str) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+}
+
 /// Allows something to each entry of the root but one. The names in every folder can be listed: a rule for the root is one for
 /// all that is below it.
 fn allow_all_but(rules: RulesetCreated, hidden: &str, access: BitFlags<AccessFs>) -> Rules {
-    let mut rules = rules.add_rule(PathBeneath::new(PathFd::new("/")?, AccessFs::ReadDir))?;
+    let mut rules = rules.add_rule(PathBeneath::new(place("/")?, AccessFs::ReadDir))?;
     for entry in std::fs::read_dir("/")? {
         let name = entry?.file_name();
         // Where a link leads to is an entry of the root too, or below one.

@@ -110,7 +110,7 @@ fn set_up(socket: RawFd, terms: &Terms<'_>, doors: OwnedFd) -> Result<(), Failur
     rustix::process::umask(USUAL_UMASK);
     step("wait for the root", wire::receive::<()>(&*owned))?;
     sys::allow_all_cpus(cpus);
-    let landlock = restrict_files(plan);
+    let landlock = step("restrict where can be written", restrict_files(plan))?;
     privileges::drop_for_zygote()?;
     if plan.writes_to_host() {
         step("install the filter of modes", sys::install_filter(&seccomp::compile_no_setid()))?;
@@ -144,7 +144,7 @@ fn set_limits(plan: &Plan, standing: Standing, held: HeldByGroups) -> io::Result
 
 /// Reading everywhere, writing only where something is meant to be written. The host's abstract sockets are reachable through
 /// its network namespace, and must not be.
-fn restrict_files(plan: &Plan) -> bool {
+fn restrict_files(plan: &Plan) -> io::Result<bool> {
     let written = plan.mounts.iter().filter(|mount| !mount.read_only).map(|mount| mount.target.as_str()).collect();
-    FileRules { written, hidden: None, own_sockets: plan.host_network }.restrict() == Restricted::All
+    Ok(FileRules { written, hidden: None, own_sockets: plan.host_network }.restrict()? == Restricted::All)
 }
