@@ -276,6 +276,34 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
     }
 
+    #[test]
+    fn only_in_the_folder_of_its_maker_is_a_guest_known_not_to_have_been_heard() {
+        let (_runtime, meeting) = opened();
+        assert!(!meeting.is_unheard("maker"), "nothing is known of it here");
+        let labels = HashMap::from([(owner::OWNER, "maker")]);
+        fs::write(meeting.0.join(LABELS), serde_json::to_vec(&labels).unwrap()).unwrap();
+        assert!(meeting.is_unheard("maker") && !meeting.is_unheard("another"));
+        meeting.note_ready(&Isolation::default()).unwrap();
+        assert!(!meeting.is_unheard("maker") && meeting.isolation() == Some(Isolation::default()));
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_was_closed_from_inside_is_opened_and_removed() {
+        let (_runtime, meeting) = opened();
+        let _guest = UnixListener::bind(meeting.inside(GUEST_SOCKET)).unwrap();
+        for work in ["reach", "remove"] {
+            fs::set_permissions(meeting.folder(), fs::Permissions::from_mode(0)).unwrap();
+            match work {
+                "reach" => assert!(meeting.connect(None).await.is_ok()),
+                _ => meeting.remove(),
+            }
+            assert!(
+                fs::metadata(meeting.folder()).is_ok_and(|found| found.mode() & 0o777 == 0o700) == (work == "reach")
+            );
+        }
+        assert!(!meeting.0.exists());
+    }
+
     #[tokio::test]
     async fn no_link_that_was_put_in_the_folder_is_followed() {
         let (runtime, meeting) = opened();

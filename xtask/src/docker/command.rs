@@ -27,7 +27,7 @@ use crate::{
 /// The suite.
 pub(crate) fn check() -> Result<Counts> {
     let daemon = with_images(Lifetime::OfThisProcess)?;
-    let cases: [(&str, Case); 20] = [
+    let cases: [(&str, Case); 21] = [
         ("an image is fetched, listed, used and removed", an_image_comes_and_goes),
         ("a run fetches the image that it needs, and says so", a_run_fetches),
         ("a stranger is told that a registry is locked", a_stranger_is_told),
@@ -41,6 +41,7 @@ pub(crate) fn check() -> Result<Counts> {
         ("a shell is the best that the image has", kinds::best_shell),
         ("an agent works in a container", kinds::agent),
         ("a volume is the same in sandboxes of two backends", storage::a_volume_of_two_backends),
+        ("a sandbox whose files somebody removed does not start without them", storage::files_that_are_gone),
         ("what a killed maker left in Docker waits for whoever can remove it", storage::what_a_maker_left),
         (
             "a process that Docker starts in a container is held by our profile",

@@ -52,6 +52,26 @@ pub(super) fn a_volume_of_two_backends(daemon: &Daemon) -> Result<()> {
     Ok(())
 }
 
+/// Somebody removes the volumes of a stopped sandbox behind our back.
+pub(super) fn files_that_are_gone(daemon: &Daemon) -> Result<()> {
+    let folder = folder(daemon, "gone")?;
+    let image = images::reference("debian");
+    let made = document(daemon, &folder, &["create", "--name", "robbed", DOCKER[0], DOCKER[1], "--image", &image])?;
+    let id = made["sandbox"].as_str().context("no id")?;
+    document(daemon, &folder, &["stop", "robbed"])?;
+    document(daemon, &folder, &["start", "robbed"])?;
+    document(daemon, &folder, &["stop", "robbed"])?;
+    daemon.docker(&["volume", "rm", &format!("glovebox-{id}-workspace"), &format!("glovebox-{id}-home")])?;
+    let started = glovebox(daemon, &folder, &["start", "robbed"])?;
+    let told = String::from_utf8_lossy(&started.stderr).into_owned();
+    document(daemon, &folder, &["reset", "robbed"])?;
+    let seen = said(daemon, &folder, "robbed", "echo as new")?;
+    document(daemon, &folder, &["destroy", "robbed"])?;
+    ensure!(!started.status.success() && told.contains("sandbox_lost") && told.contains("glovebox reset"), "{told}");
+    ensure!(seen == "as new\n", "it said {seen}");
+    Ok(())
+}
+
 /// A process that is killed while it makes a sandbox of Docker leaves a folder without a record, and volumes that only it names. An
 /// engine of another backend that finds the folder first must leave it.
 pub(super) fn what_a_maker_left(daemon: &Daemon) -> Result<()> {

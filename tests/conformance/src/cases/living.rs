@@ -19,6 +19,7 @@ cases!["living":
     who_looks_at_a_sandbox_takes_it_from_nobody needs(living),
     one_that_nobody_holds_is_found_by_its_id_the_beginning_of_it_and_its_name needs(living),
     whoever_opens_a_sandbox_is_told_of_its_layers_and_limits_as_who_made_it needs(living),
+    the_processor_time_of_a_run_is_its_own needs(living),
     a_name_belongs_to_one_sandbox needs(living),
     a_stopped_sandbox_has_no_process_and_all_of_its_files needs(living),
     what_lies_in_memory_and_in_tmp_is_gone_after_a_stop needs(living),
@@ -145,6 +146,14 @@ async fn whoever_opens_a_sandbox_is_told_of_its_layers_and_limits_as_who_made_it
     assert_eq!(second.image_digest, first.image_digest);
     drop(opened);
     destroy(&w, id).await;
+}
+
+async fn the_processor_time_of_a_run_is_its_own(w: World) {
+    let sandbox = create(&w, NewSandbox::default()).await;
+    let long = run(&sandbox, "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done").await;
+    let short = run(&sandbox, "true").await;
+    assert!(short.usage.cpu_ms < long.usage.cpu_ms / 2.0, "{} and {} ms", long.usage.cpu_ms, short.usage.cpu_ms);
+    destroy(&w, sandbox.id()).await;
 }
 
 async fn a_name_belongs_to_one_sandbox(w: World) {

@@ -106,6 +106,7 @@ pub(crate) const OF_BACKENDS: &[About] = &[
         "the backend does not declare counters",
         |features| features.counters,
         &[
+            "the_processor_time_of_a_run_is_its_own",
             "what_a_sandbox_for_some_runs_uses_is_told_too",
             "a_fork_bomb_is_told_of",
             "refused_threads_are_told_of",

@@ -21,7 +21,24 @@ cases!["pauses":
     one_that_holds_a_sandbox_starts_nothing_in_it_while_it_is_paused needs(pause),
     a_sandbox_starts_commands_again_whose_pause_was_ended_by_half needs(pause),
     a_paused_sandbox_gives_back_the_cache_of_its_files needs(pause),
+    to_pause_or_resume_twice_is_to_do_it_once needs(pause),
 ];
+
+async fn to_pause_or_resume_twice_is_to_do_it_once(w: World) {
+    let sandbox = create(&w, NewSandbox::default()).await;
+    let text = sandbox.id().to_string();
+    w.engine().resume(&text).await.expect("it goes on");
+    for _ in 0..2 {
+        w.engine().pause(&text).await.expect("it is paused");
+        assert_eq!(state(&w, sandbox.id()).await, SandboxState::Paused);
+    }
+    for _ in 0..2 {
+        w.engine().resume(&text).await.expect("it goes on");
+        assert_eq!(state(&w, sandbox.id()).await, SandboxState::Ready);
+    }
+    run(&sandbox, "echo yes").await.expect_out("yes\n");
+    destroy(&w, sandbox.id()).await;
+}
 
 async fn a_paused_sandbox_gives_back_the_cache_of_its_files(w: World) {
     let sandbox = create(&w, NewSandbox::default()).await;

@@ -17,6 +17,7 @@ use crate::{World, case::cases};
 cases!["storage":
     what_one_sandbox_writes_to_a_volume_another_reads needs(mounts),
     whoever_commands_run_as_a_volume_is_theirs needs(mounts),
+    a_volume_takes_no_layer_away needs(mounts),
     a_read_only_volume_cannot_be_written needs(mounts),
     a_volume_is_held_to_a_size_of_its_own needs(mounts),
     what_lies_in_a_volume_never_belongs_to_root needs(idmapped_mounts),
@@ -158,6 +159,23 @@ async fn a_volume_is_no_part_of_a_change_set(w: World) {
     let run = setup.sh("echo x > deps/x; echo y > ../project/y; echo z > z").await.expect_exit(0);
     assert_eq!(run.changes.added, ["agent_workspace/z"]);
     assert_eq!(run.project.as_deref(), Some("plans"));
+    remove_all(&w).await;
+}
+
+async fn a_volume_takes_no_layer_away(w: World) {
+    let plain = create(&w, NewSandbox::default()).await;
+    let with_volume = create(&w, living("data:/data")).await;
+    let [plain, with_volume] = [plain, with_volume].map(|sandbox| async move {
+        let ran =
+            run(&sandbox, "touch /data/x /dev/mqueue/x 2>/dev/null; ls /data /dev/mqueue 2>/dev/null | grep -c x")
+                .await;
+        (sandbox.id(), ran)
+    });
+    let ((one, plain), (other, with_volume)) = tokio::join!(plain, with_volume);
+    assert_eq!(with_volume.isolation, plain.isolation);
+    with_volume.expect_out("1\n");
+    destroy(&w, one).await;
+    destroy(&w, other).await;
     remove_all(&w).await;
 }
 

@@ -215,7 +215,13 @@ pub(super) fn caller_killed(ground: &Ground) -> Result<()> {
     let inside = Pid::from_raw(pid.trim().parse()?).context("the container has no process")?;
     running.child.kill()?;
     until("the end of the workload", || Ok(!leftovers::is_ours(&ground.daemon.places, inside)))?;
-    until("the end of the container", || Ok(ground.containers()?.is_empty()))
+    until("the end of the container", || Ok(ground.containers()?.is_empty()))?;
+    // What only this machine has is removed by whoever looks next, and not some time later.
+    ensure!(!ground.folders()?.is_empty(), "it left no folder");
+    succeeds(ground.docker(&["gc"]))?;
+    let left = ground.folders()?;
+    ensure!(left.is_empty(), "left: {left:?}");
+    Ok(())
 }
 
 pub(super) fn callers_killed_anywhere(ground: &Ground) -> Result<()> {

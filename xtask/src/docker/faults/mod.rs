@@ -165,6 +165,16 @@ impl Ground {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
+    /// The folders of sandboxes that this daemon has.
+    fn folders(&self) -> Result<Vec<PathBuf>> {
+        let all = fs::read_dir("/run/glovebox/docker")?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+        let host = self.daemon.places.host();
+        Ok(all
+            .into_iter()
+            .filter(|folder| fs::read_to_string(folder.join("engine")).is_ok_and(|its| its == host))
+            .collect())
+    }
+
     /// Collects, and an error if something is left then.
     fn nothing_is_left(&self) -> Result<()> {
         succeeds(self.docker(&["gc"]))?;
