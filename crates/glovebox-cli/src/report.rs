@@ -9,8 +9,8 @@ use std::{
 };
 
 use glovebox_core::{
-    Error, ErrorCode, Isolation, Layer, LimitKind, Network, Outcome, Result, RunResult, SandboxSpec, Step, Tier,
-    Warning, printable,
+    Enforcement, Error, ErrorCode, Isolation, Layer, LimitKind, LimitsInForce, Network, Outcome, Result, RunResult,
+    SandboxSpec, Step, Tier, Warning, printable,
 };
 use serde::Serialize;
 
@@ -124,6 +124,7 @@ pub(crate) fn run(result: &RunResult, fresh: Option<&SandboxSpec>, artifact_dir:
     }
     if let Some(spec) = fresh {
         missing(&result.isolation, spec);
+        not_held(&result.limits);
     }
     for denial in &result.denials {
         say(&format!("refused ({}): {}; {}", denial.kind, denial.target, denial.hint));
@@ -159,6 +160,15 @@ pub(crate) fn missing(isolation: &Isolation, spec: &SandboxSpec) {
             "these layers of isolation are not given here: {}; --require-layer makes that an error",
             missing.join(", ")
         ));
+    }
+}
+
+/// Says which limits nothing holds here.
+pub(crate) fn not_held(limits: &LimitsInForce) {
+    let not_held = limits.enforcement.iter().filter(|(_, by)| **by == Enforcement::None);
+    let not_held: Vec<&str> = not_held.map(|(limit, _)| limit.as_str()).collect();
+    if !not_held.is_empty() {
+        say(&format!("nothing holds these limits here: {}", not_held.join(", ")));
     }
 }
 

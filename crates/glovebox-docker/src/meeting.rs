@@ -292,7 +292,7 @@ mod tests {
         let (_runtime, meeting) = opened();
         let _guest = UnixListener::bind(meeting.inside(GUEST_SOCKET)).unwrap();
         for work in ["reach", "remove"] {
-            fs::set_permissions(meeting.folder(), fs::Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(meeting.folder(), fs::Permissions::from_mode(0o000)).unwrap();
             match work {
                 "reach" => assert!(meeting.connect(None).await.is_ok()),
                 _ => meeting.remove(),

@@ -29,6 +29,7 @@ pub(crate) fn execute(
         let sandbox = engine.create_living(new).await?;
         let status = engine.status(&sandbox.id().to_string()).await?;
         report::missing(&sandbox.created().isolation, &status.record.spec);
+        report::not_held(&sandbox.created().limits);
         Ok(status)
     })?;
     if let Some(warning) = &fell_back {
