@@ -306,6 +306,11 @@ impl Backend for DockerBackend {
     async fn connect(&self, id: SandboxId) -> Result<GuestStream> {
         let held = self.held(id)?;
         if held.spec.living.is_some() {
+            if let Some(other) = held.meeting.other_way(&self.client.place) {
+                let message =
+                    format!("the sandbox {id} was started by way of {other}, and this is {}", self.client.place);
+                return Err(Error::new(ErrorCode::WrongState, message).hint(format!("set DOCKER_HOST={other}")));
+            }
             // The guest is frozen with all else, and would not answer.
             if self.is_paused(id).await? {
                 let message = format!("the sandbox {id} is paused");

@@ -110,6 +110,11 @@ impl Meeting {
         Ok(stream)
     }
 
+    /// Another address of the engine, by which the sandbox was started: guest and host meet in another way there.
+    pub(crate) fn other_way(&self, place: &str) -> Option<String> {
+        fs::read_to_string(self.0.join(ENGINE)).ok().filter(|engine| engine != place)
+    }
+
     /// Notes that somebody connected. A sandbox on another machine outlives this folder, which a start of this one clears.
     pub(crate) fn note_use(&self) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;

@@ -221,12 +221,23 @@ impl Engine {
     /// still, and so does its idle time; its maximum age does not.
     pub async fn pause(&self, text: &str) -> Result<Paused> {
         let (engine, record, _hold) = self.take_started(text).await?;
-        if engine.backend().state(record.sandbox).await? == SandboxState::Paused {
-            return Ok(Paused { sandbox: record.sandbox, reclaimed_bytes: None });
-        }
-        let sandbox = engine.open_record(record).await?;
-        // The guest goes first: what it has begun to start would be frozen halfway.
-        sandbox.tell_paused(path::PAUSE).await?;
+        let id = record.sandbox;
+        let told = async {
+            let sandbox = engine.open_record(record).await?;
+            // The guest goes first: what it has begun to start would be frozen halfway.
+            sandbox.tell_paused(path::PAUSE).await?;
+            Ok::<_, Error>(sandbox)
+        };
+        let sandbox = match told.await {
+            Ok(sandbox) => sandbox,
+            // A guest that is frozen with all else cannot be told, and need not.
+            Err(error)
+                if error.code == ErrorCode::WrongState && engine.backend().state(id).await? == SandboxState::Paused =>
+            {
+                return Ok(Paused { sandbox: id, reclaimed_bytes: None });
+            }
+            Err(error) => return Err(error),
+        };
         match engine.backend().pause(sandbox.id()).await {
             Ok(reclaimed_bytes) => Ok(Paused { sandbox: sandbox.id(), reclaimed_bytes }),
             Err(error) => {

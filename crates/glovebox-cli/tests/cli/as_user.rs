@@ -152,7 +152,8 @@ fn missing_layers_are_told_when_a_sandbox_is_made_and_shown_and_not_by_each_run_
          glovebox exec box --json -- true; glovebox destroy box",
     );
     let parts: Vec<&str> = said.split("==\n").collect();
-    assert!(parts[0].contains("does not give these layers of isolation") && parts[0].contains("cgroup"), "{said}");
+    assert!(parts[0].contains("these layers of isolation are not given here: cgroup"), "{said}");
+    assert!(parts[0].contains("nothing holds these limits here: cpus"), "{said}");
     assert_eq!(parts[1], "", "{said}");
     assert!(parts[2].contains("lacks") && parts[2].contains("cgroup"), "{said}");
     assert!(parts[3].contains("\"missing\":[\"cgroup\""), "{said}");
