@@ -5,6 +5,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
+    docker::{self, daemon::Lifetime, images},
     need,
     suites::{read, run, run_and_read},
     tree::{built, root},
@@ -23,8 +24,23 @@ struct Row {
     error: Option<String>,
 }
 
+/// Those with a Docker engine. States are led by two processes, whose kills Docker notices when it comes to it.
+const ON_DOCKER: [(&str, &[&str]); 3] = [
+    ("1,000 runs in a row on Docker: no failure, no leak, flat memory", &["soak-runs", "--count", "1000"]),
+    ("200 runs on Docker, 20 at once: no failure, no leak", &["soak-concurrent", "--count", "200", "--at-once", "20"]),
+    (
+        "500 sandboxes that stay made, used and destroyed on Docker, 4 at once: no failure, no leak, flat memory",
+        &["soak-living", "--count", "500", "--at-once", "4"],
+    ),
+];
+
 /// The verb `soak`.
 pub(crate) fn soak(args: &[String]) -> Result<()> {
+    if args.iter().map(String::as_str).eq(["--docker"]) {
+        need::root()?;
+        run(&["cargo", "build", "--release", "--locked", "--workspace", "--bins"])?;
+        return told(&on_docker()?);
+    }
     let minutes = fuzz_minutes(args)?;
     need::root()?;
     fuzz_tools()?;
@@ -60,8 +76,23 @@ pub(crate) fn soak(args: &[String]) -> Result<()> {
         let promise = format!("fuzzing of `{target}` for {minutes} min: no crash");
         rows.push(row(&promise, &["cargo", "+nightly", "fuzz", "run", target, "--", &limit]));
     }
+    rows.extend(on_docker()?);
     rows.push(row("what is released installs and runs on three bare systems", &["cargo", "xtask", "dist", "--try"]));
-    print_table(&rows)?;
+    told(&rows)
+}
+
+/// What a Docker engine has to endure, with a daemon of its own.
+fn on_docker() -> Result<Vec<Row>> {
+    let daemon = docker::with_images(Lifetime::OfThisProcess)?;
+    let (host, image) = (format!("DOCKER_HOST={}", daemon.places.host()), images::reference("debian"));
+    let conformance = built("release", "conformance").to_string_lossy().into_owned();
+    let by = ["env", &host, &conformance, "--backend", "docker", "--image", &image];
+    Ok(ON_DOCKER.iter().map(|(promise, argv)| row(promise, &[&by[..], argv].concat())).collect())
+}
+
+/// Prints the table. An error if a promise was not held.
+fn told(rows: &[Row]) -> Result<()> {
+    print_table(rows)?;
     let failed: Vec<&str> = rows.iter().filter(|row| row.error.is_some()).map(|row| row.promise.as_str()).collect();
     ensure!(failed.is_empty(), "failed: {}", failed.join("; "));
     Ok(())
@@ -76,7 +107,7 @@ fn fuzz_minutes(args: &[String]) -> Result<f64> {
             ensure!(minutes > 0.0 && minutes <= 10_000.0, "--fuzz-minutes {text} is out of range");
             Ok(minutes)
         }
-        _ => bail!("the only flag is --fuzz-minutes N"),
+        _ => bail!("the flags are --fuzz-minutes N, or --docker for the rows of Docker alone"),
     }
 }
 

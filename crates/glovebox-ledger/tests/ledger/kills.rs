@@ -12,7 +12,7 @@ use glovebox_core::{Outcome, RunResult};
 use glovebox_ledger::Ledger;
 use sqlx::query_scalar;
 
-use crate::{all, begun, data_dir, finished, record, sqlite};
+use crate::{STARTING, all, begun, data_dir, finished, record, sqlite};
 
 const CHILD: &str = "GLOVEBOX_TEST_RECORDS_INTO";
 const ONE_RUN: &str = "GLOVEBOX_TEST_RECORDS_ONE_RUN";
@@ -27,7 +27,7 @@ async fn a_process_that_is_killed_while_it_records_leaves_only_whole_runs() {
         let folder = data_dir();
         let mut told = Vec::new();
         for death in 0..DEATHS {
-            told.extend(start_and_kill(folder.path(), Duration::from_micros(death * 700), for_one_run));
+            told.extend(start_and_kill(folder.path(), Duration::from_micros(death * 700), for_one_run).await);
             check(folder.path(), &told).await;
         }
         assert!(told.len() >= DEATHS as usize, "only {} runs were recorded", told.len());
@@ -48,8 +48,9 @@ async fn record_until_killed(folder: &Path) {
 }
 
 /// Starts this program again as the child, kills it a while after its first run, and gives what it told.
-fn start_and_kill(folder: &Path, later: Duration, for_one_run: bool) -> Vec<String> {
+async fn start_and_kill(folder: &Path, later: Duration, for_one_run: bool) -> Vec<String> {
     let this_test = "kills::a_process_that_is_killed_while_it_records_leaves_only_whole_runs";
+    let starting = STARTING.write().await;
     let mut child = Command::new(env::current_exe().unwrap())
         .args([this_test, "--exact", "--nocapture"])
         .env(CHILD, folder)
@@ -57,6 +58,7 @@ fn start_and_kill(folder: &Path, later: Duration, for_one_run: bool) -> Vec<Stri
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
+    drop(starting);
     let mut told = Vec::new();
     let recorded = |line: String| line.split("recorded ").nth(1).map(str::to_owned);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok).filter_map(recorded);

@@ -45,6 +45,9 @@ async fn record(ledger: &Ledger, result: &mut RunResult) -> glovebox_core::Resul
     ledger.begin(begun(result)).finish(result, Vec::new()).await
 }
 
+/// Held while a program is started, which has all locks of this process for a moment, and shared by tests that give one up.
+static STARTING: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());
+
 async fn all(ledger: &Ledger) -> Vec<Summary> {
     ledger.list(&Filter { limit: 10_000, ..Filter::default() }).await.expect("a list").runs
 }

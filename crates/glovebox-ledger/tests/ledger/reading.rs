@@ -6,7 +6,7 @@ use glovebox_core::{ErrorCode, Outcome, OutputRecord, RunId};
 use glovebox_ledger::{Filter, KeptContent, KeptFile, Ledger, Stream};
 use jiff::Timestamp;
 
-use crate::{all, begun, data_dir, finished, record};
+use crate::{STARTING, all, begun, data_dir, finished, record};
 
 #[tokio::test]
 async fn a_document_is_read_again_exactly_as_it_was_and_output_byte_for_byte() {
@@ -186,6 +186,7 @@ async fn a_run_under_way_is_listed_as_running_and_a_forgotten_one_never_was() {
 
 #[tokio::test]
 async fn a_run_that_nobody_finishes_is_lost_and_stays_so() {
+    let _nobody_starts = STARTING.read().await;
     let folder = data_dir();
     let (ledger, reader) = (Ledger::below(folder.path()), Ledger::below(folder.path()));
     let result = finished(b"", b"");

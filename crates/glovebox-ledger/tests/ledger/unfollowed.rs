@@ -3,10 +3,11 @@
 use glovebox_core::Outcome;
 use glovebox_ledger::{Ledger, UnderWay, Unfollowed};
 
-use crate::{all, begun, data_dir, finished};
+use crate::{STARTING, all, begun, data_dir, finished};
 
 #[tokio::test]
 async fn a_run_in_a_living_sandbox_is_not_lost_with_its_process() {
+    let _nobody_starts = STARTING.read().await;
     let folder = data_dir();
     let ledger = Ledger::below(folder.path());
     let result = finished(b"", b"");
@@ -23,6 +24,7 @@ async fn a_run_in_a_living_sandbox_is_not_lost_with_its_process() {
 
 #[tokio::test]
 async fn whoever_takes_a_run_over_records_it_and_nobody_else_does() {
+    let _nobody_starts = STARTING.read().await;
     let folder = data_dir();
     let ledger = Ledger::below(folder.path());
     let mut result = finished(b"out", b"");
@@ -38,6 +40,7 @@ async fn whoever_takes_a_run_over_records_it_and_nobody_else_does() {
 
 #[tokio::test]
 async fn a_run_that_is_given_up_is_lost() {
+    let _nobody_starts = STARTING.read().await;
     let folder = data_dir();
     let ledger = Ledger::below(folder.path());
     let result = finished(b"", b"");
@@ -51,6 +54,7 @@ async fn a_run_that_is_given_up_is_lost() {
 
 #[tokio::test]
 async fn a_run_of_a_sandbox_that_ended_with_its_process_is_lost_as_ever() {
+    let _nobody_starts = STARTING.read().await;
     let folder = data_dir();
     let ledger = Ledger::below(folder.path());
     let result = finished(b"", b"");
