@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use glovebox_core::{Isolation, Pauses, SandboxId};
+use glovebox_core::{Isolation, LimitsInForce, Pauses, SandboxId};
 use glovebox_proto::container::{CHANNEL, GUEST_SOCKET, HOST_SOCKET, LONGEST_REPORT, Report};
 use jiff::Timestamp;
 use rustix::fs::{FileType, Mode, OFlags};
@@ -36,6 +36,13 @@ const AGAIN: Duration = Duration::from_millis(2);
 /// The folder of one sandbox below the runtime folder: what both sides see in `channel`, and beside it what only the host does.
 #[derive(Clone, Debug)]
 pub(crate) struct Meeting(PathBuf);
+
+/// What was found of a sandbox when its guest was ready.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Found {
+    pub(crate) isolation: Isolation,
+    pub(crate) limits: LimitsInForce,
+}
 
 /// Which process of this machine a guest is.
 #[derive(Debug, Serialize, Deserialize)]
@@ -128,14 +135,14 @@ impl Meeting {
     }
 
     /// Notes that the guest said that it is ready, and what it found: from then on it stays without whoever made it.
-    pub(crate) fn note_ready(&self, isolation: &Isolation) -> io::Result<()> {
+    pub(crate) fn note_ready(&self, found: &Found) -> io::Result<()> {
         let new = self.0.join("ready.new");
-        fs::write(&new, serde_json::to_vec(isolation)?)?;
+        fs::write(&new, serde_json::to_vec(found)?)?;
         fs::rename(new, self.0.join("ready"))
     }
 
     /// What it found, where that was noted.
-    pub(crate) fn isolation(&self) -> Option<Isolation> {
+    pub(crate) fn found(&self) -> Option<Found> {
         serde_json::from_slice(&fs::read(self.0.join("ready")).ok()?).ok()
     }
 
@@ -288,8 +295,9 @@ mod tests {
         let labels = HashMap::from([(owner::OWNER, "maker")]);
         fs::write(meeting.0.join(LABELS), serde_json::to_vec(&labels).unwrap()).unwrap();
         assert!(meeting.is_unheard("maker") && !meeting.is_unheard("another"));
-        meeting.note_ready(&Isolation::default()).unwrap();
-        assert!(!meeting.is_unheard("maker") && meeting.isolation() == Some(Isolation::default()));
+        let found = Found { isolation: Isolation::default(), limits: LimitsInForce::default() };
+        meeting.note_ready(&found).unwrap();
+        assert!(!meeting.is_unheard("maker") && meeting.found() == Some(found));
     }
 
     #[tokio::test]

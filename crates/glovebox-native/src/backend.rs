@@ -297,6 +297,10 @@ impl Backend for NativeBackend {
         Ok(created)
     }
 
+    fn counts_runs_together(&self) -> bool {
+        !self.has_run_groups()
+    }
+
     async fn evidence(&self, id: SandboxId, run: Option<RunId>) -> Result<Evidence> {
         let (seen, groups, living) = {
             let all = self.held();

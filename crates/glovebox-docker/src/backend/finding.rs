@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum as State};
-use glovebox_core::{Created, Error, ErrorCode, Found, Result, SandboxId, SandboxSpec, SandboxState};
+use glovebox_core::{Created, Error, ErrorCode, Found, Isolation, Result, SandboxId, SandboxSpec, SandboxState};
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
@@ -118,17 +118,20 @@ impl DockerBackend {
         if self.is_unheard(id, &found) {
             return Ok(None);
         }
-        let limits = describe::limits_in_force(spec, self.machine().await?);
+        // On another machine's engine it may be known to another machine's glovebox alone.
+        let meeting = Meeting::of(&self.settings.runtime_folder, id);
+        let (isolation, limits) = match meeting.found() {
+            Some(found) => (found.isolation, found.limits),
+            None => (Isolation::default(), describe::limits_in_force(spec, self.machine().await?)),
+        };
         // The number of a process on another machine is nothing here.
         let pid = self.client.is_local().then_some(pid);
         let groups = match self.ending_guest(id).filter(|guest| Some(guest.pid) == pid) {
             Some(guest) => guest.groups,
             None => pid.map(Groups::of).unwrap_or_default(),
         };
-        let meeting = Meeting::of(&self.settings.runtime_folder, id);
         let created = Created {
-            // On another machine's engine it may be known to another machine's glovebox alone.
-            isolation: meeting.isolation().unwrap_or_default(),
+            isolation,
             limits: limits.clone(),
             places: Vec::new(),
             image: self.named_image(spec),

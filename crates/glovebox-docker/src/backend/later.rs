@@ -3,11 +3,11 @@
 
 use std::{future::Future, pin::pin, sync::PoisonError, time::Duration};
 
-use glovebox_core::{Error, Result, SandboxId, waiting_in_kernel};
+use glovebox_core::{Created, Error, Result, SandboxId, waiting_in_kernel};
 
 use super::{DockerBackend, Held, Met, host_io, unfinished::Going};
 use crate::{
-    meeting::{Guest, Meeting},
+    meeting::{Found, Guest, Meeting},
     process::Stat,
 };
 
@@ -57,7 +57,8 @@ impl DockerBackend {
     pub(super) async fn meet_and_note(&self, held: &Held) -> Result<Met> {
         let met = self.meet(held).await?;
         if held.spec.living.is_some() {
-            held.meeting.note_ready(&met.created.isolation).map_err(host_io)?;
+            let Created { isolation, limits, .. } = met.created.clone();
+            held.meeting.note_ready(&Found { isolation, limits }).map_err(host_io)?;
         }
         if let Some(pid) = met.pid.filter(|_| held.spec.living.is_some())
             && let Some(Stat { start, .. }) = Stat::of(pid)

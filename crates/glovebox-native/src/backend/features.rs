@@ -1,5 +1,7 @@
 //! What the native backend can do on this host.
 
+use std::sync::OnceLock;
+
 use glovebox_core::{Error, ErrorCode, Features, Result, Tier};
 
 use super::{NativeBackend, answer};
@@ -15,11 +17,6 @@ impl NativeBackend {
         let namespaces = self.tier().await? == Tier::Namespaces;
         let is_root = Standing::is_root();
         let uid = rustix::process::geteuid();
-        let standing = match SubIds::of_caller() {
-            _ if is_root => Standing::Root,
-            Some(_) => Standing::SubIds,
-            None => Standing::OneId,
-        };
         Ok(Features {
             namespaces,
             cgroup_limits: namespaces && self.cgroups()?.is_complete(),
@@ -36,7 +33,7 @@ impl NativeBackend {
             own_ids: namespaces && is_root,
             ends_later: true,
             separate_guest: if namespaces { is_root || SubIds::of_caller().is_some() } else { uid.is_root() },
-            run_groups: namespaces && self.cgroups()?.has_leaves(standing),
+            run_groups: namespaces && self.has_run_groups(),
             living: namespaces,
             pause: namespaces && self.cgroups()?.can_freeze(),
             guest_outlives_pause: true,
@@ -49,6 +46,18 @@ impl NativeBackend {
             host_folders: true,
             counters: true,
         })
+    }
+
+    /// Whether runs have groups of their own, by which they are counted one by one.
+    pub(super) fn has_run_groups(&self) -> bool {
+        // It is asked before every run, and a process stays what it is.
+        static STANDING: OnceLock<Standing> = OnceLock::new();
+        let standing = STANDING.get_or_init(|| match SubIds::of_caller() {
+            _ if Standing::is_root() => Standing::Root,
+            Some(_) => Standing::SubIds,
+            None => Standing::OneId,
+        });
+        self.cgroups().is_ok_and(|groups| groups.has_leaves(*standing))
     }
 
     /// The tier of the sandboxes that can be had here.
