@@ -9,7 +9,18 @@ use bollard::{
 use glovebox_core::{Error, ErrorCode, Result};
 use tokio::{runtime::Handle, sync::oneshot};
 
-use crate::client::{Client, SLOW};
+use crate::{
+    client::{Client, SLOW},
+    meeting::Meeting,
+};
+
+/// What is of no use without a container, and goes with it if nobody keeps that.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Belongings {
+    pub(crate) volume: Option<String>,
+    /// Whoever gave up has removed it. Podman makes a folder again that it is to mount.
+    pub(crate) folder: Option<Meeting>,
+}
 
 /// A container that was made, and is removed again unless somebody keeps it.
 #[derive(Debug)]
@@ -17,22 +28,21 @@ use crate::client::{Client, SLOW};
 pub(crate) struct Fresh {
     client: Client,
     container: Option<String>,
-    /// A volume that is of no use without it.
-    volume: Option<String>,
+    belongings: Belongings,
 }
 
 impl Fresh {
     /// Whoever asks for its id sees to it from now on.
     pub(crate) fn keep(mut self) -> String {
-        self.volume = None;
+        self.belongings = Belongings::default();
         self.container.take().unwrap_or_default()
     }
 }
 
 impl Drop for Fresh {
     fn drop(&mut self) {
-        let (container, volume) = (self.container.take(), self.volume.take());
-        if container.is_none() && volume.is_none() {
+        let (container, Belongings { volume, folder }) = (self.container.take(), std::mem::take(&mut self.belongings));
+        if container.is_none() && volume.is_none() && folder.is_none() {
             return;
         }
         // What does not succeed here is found by its labels.
@@ -47,16 +57,17 @@ impl Drop for Fresh {
                     let asked = client.docker.remove_volume(&volume, Some(options));
                     let _ = client.ask_if_there("remove a volume", SLOW, asked).await;
                 }
+                folder.iter().for_each(Meeting::remove);
             });
         }
     }
 }
 
 impl Client {
-    /// Makes a container. A volume that is of no use without it goes with it, if nobody keeps it.
-    pub(crate) async fn make(&self, name: &str, body: ContainerCreateBody, volume: Option<String>) -> Result<Fresh> {
+    /// Makes a container. What belongs to it goes with it, if nobody keeps it.
+    pub(crate) async fn make(&self, name: &str, body: ContainerCreateBody, belongings: Belongings) -> Result<Fresh> {
         let (tell, told) = oneshot::channel();
-        tokio::spawn(carry(self.clone(), name.to_owned(), body, volume, tell));
+        tokio::spawn(carry(self.clone(), name.to_owned(), body, belongings, tell));
         told.await.unwrap_or_else(|_| Err(Error::new(ErrorCode::Internal, "nobody makes the container any more")))
     }
 }
@@ -66,7 +77,7 @@ async fn carry(
     client: Client,
     name: String,
     body: ContainerCreateBody,
-    volume: Option<String>,
+    belongings: Belongings,
     tell: oneshot::Sender<Result<Fresh>>,
 ) {
     const WHAT: &str = "make a container";
@@ -74,7 +85,7 @@ async fn carry(
     let docker = client.docker.clone();
     let mut asked = std::pin::pin!(docker.create_container(Some(options), body));
     let made = |answer: Result<ContainerCreateResponse, DockerError>| match answer {
-        Ok(made) => Ok(Fresh { client: client.clone(), container: Some(made.id), volume: volume.clone() }),
+        Ok(made) => Ok(Fresh { client: client.clone(), container: Some(made.id), belongings: belongings.clone() }),
         Err(error) => Err(error),
     };
     match client.answer(WHAT, SLOW, &mut asked).await {
@@ -82,7 +93,7 @@ async fn carry(
             let untold = tell.send(made(answer).map_err(|error| client.failed(WHAT, error)));
             if let Err(Err(_)) = untold {
                 // Nobody else removes what it was to have.
-                drop(Fresh { client: client.clone(), container: None, volume: volume.clone() });
+                drop(Fresh { client: client.clone(), container: None, belongings: belongings.clone() });
             }
         }
         Err(silent) => {

@@ -37,7 +37,7 @@ use crate::{
     bridge::Key,
     client::QUICK,
     describe::{self, Entrance, OwnFiles},
-    fresh::Fresh,
+    fresh::{Belongings, Fresh},
     images::FoundImage,
     layers, owner,
     told::Ear,
@@ -87,8 +87,8 @@ impl DockerBackend {
         let make = async |own: &OwnFiles| {
             let body = describe::container(id, spec, image, limits, (own, &entrance));
             let body = self.adapted(body, spec, (limits, &image.volumes)).await?;
-            let given = describe::needs_files(spec).then(|| describe::volume_of_given(id));
-            self.client.make(name, body, given).await
+            let volume = describe::needs_files(spec).then(|| describe::volume_of_given(id));
+            self.client.make(name, body, Belongings { volume, folder: None }).await
         };
         let own = self.install(spec.user, image).await?;
         match make(&own).await {
@@ -285,7 +285,8 @@ impl DockerBackend {
             }),
             ..ContainerCreateBody::default()
         };
-        let fresh = self.client.make(helper, body, Some(volume.to_owned())).await?;
+        let belongings = Belongings { volume: Some(volume.to_owned()), folder: None };
+        let fresh = self.client.make(helper, body, belongings).await?;
         let mut filled = Ok(());
         for (path, part) in parts {
             filled = self.upload(helper, &path, part).await;

@@ -37,7 +37,7 @@ use crate::{
     counted::Groups,
     describe::{self, Entrance, Machine, OwnFiles},
     disk,
-    fresh::Fresh,
+    fresh::{Belongings, Fresh},
     gvisor::{self, Runtimes},
     image_volumes,
     images::{FoundImage, host_is_native_only},
@@ -152,7 +152,9 @@ impl DockerBackend {
         let entrance = Entrance::Folder(meeting.folder());
         let body = describe::container(id, spec, image, limits, (&own, &entrance));
         let body = self.adapted(body, spec, (limits, &image.volumes)).await?;
-        self.client.make(name, body, None).await
+        // One that stays may be started again meanwhile, in the same folder.
+        let folder = spec.living.is_none().then(|| meeting.clone());
+        self.client.make(name, body, Belongings { volume: None, folder }).await
     }
 
     /// The image that a sandbox starts from, fetched if it is not there.
