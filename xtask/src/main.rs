@@ -24,6 +24,7 @@ cargo xtask VERB
   test                      everything that must hold before a change goes in; what CI runs (root)
   soak [--fuzz-minutes N]   the long ones: 1,000 runs, 200 at once, 10,000 sandboxes that stay, 200 kills, random
                             lives, a million files, fuzzing, releases (root; N is 2)
+  soak --docker             those of them that a Docker engine endures, alone
   bench [FLAGS]             one table against fork+exec, bubblewrap, runc and docker (root; --help for FLAGS)
   vm [--only NAME]          the conformance suite on Debian's kernel with control groups of version 2 (root);
                             --only runs the cases whose group is NAME, or whose sentence holds it

@@ -466,7 +466,7 @@ impl Backend for DockerBackend {
     }
 
     async fn remove_volume_there(&self, volume: &str) -> Result<()> {
-        self.remove_volume(volume).await.map(drop)
+        self.client.remove_volume(volume).await.map(drop)
     }
 
     async fn collect_garbage(&self) -> Result<Vec<String>> {

@@ -17,7 +17,7 @@ use bollard::{
     models::{ContainerInspectResponse, ContainerSummary, Volume},
     query_parameters::{
         ListContainersOptionsBuilder, ListVolumesOptionsBuilder, RemoveContainerOptionsBuilder,
-        WaitContainerOptionsBuilder,
+        RemoveVolumeOptionsBuilder, WaitContainerOptionsBuilder,
     },
 };
 use futures_util::StreamExt;
@@ -194,6 +194,13 @@ impl Client {
         let asked = self.docker.remove_container(container, Some(options));
         self.ask_if_there("remove a container", SLOW, asked).await?;
         self.removed(container).await
+    }
+
+    /// Removes a volume, unless it is not there or a container has it.
+    pub(crate) async fn remove_volume(&self, name: &str) -> Result<bool> {
+        let options = RemoveVolumeOptionsBuilder::new().force(true).build();
+        let asked = self.docker.remove_volume(name, Some(options));
+        Ok(self.ask_if_there("remove a volume", SLOW, asked).await?.is_some())
     }
 
     /// Waits until a container is gone.

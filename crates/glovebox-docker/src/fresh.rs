@@ -4,7 +4,7 @@
 use bollard::{
     errors::Error as DockerError,
     models::{ContainerCreateBody, ContainerCreateResponse},
-    query_parameters::{CreateContainerOptionsBuilder, RemoveVolumeOptionsBuilder},
+    query_parameters::CreateContainerOptionsBuilder,
 };
 use glovebox_core::{Error, ErrorCode, Result};
 use tokio::{runtime::Handle, sync::oneshot};
@@ -53,9 +53,7 @@ impl Drop for Fresh {
                     let _ = client.remove(&container).await;
                 }
                 if let Some(volume) = volume {
-                    let options = RemoveVolumeOptionsBuilder::new().force(true).build();
-                    let asked = client.docker.remove_volume(&volume, Some(options));
-                    let _ = client.ask_if_there("remove a volume", SLOW, asked).await;
+                    let _ = client.remove_volume(&volume).await;
                 }
                 folder.iter().for_each(Meeting::remove);
             });

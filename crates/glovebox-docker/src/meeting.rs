@@ -65,7 +65,7 @@ impl Meeting {
         let above = self.0.parent().unwrap_or(&self.0);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(above)?;
         above.parent().map_or(Ok(()), must_be_own)?;
-        let _ = fs::remove_dir_all(&self.0);
+        self.remove();
         fs::DirBuilder::new().mode(0o700).create(&self.0)?;
         fs::write(self.0.join(LABELS), serde_json::to_vec(labels)?)?;
         fs::write(self.0.join(ENGINE), place)
@@ -149,9 +149,7 @@ impl Meeting {
     /// Whether the guest of a container with this owner has not said so: the folder is that in which its maker waits, or waited for it. Elsewhere nothing
     /// is known of that, as for callers with another runtime folder.
     pub(crate) fn is_unheard(&self, owner: &str) -> bool {
-        let labels = fs::read(self.0.join(LABELS)).ok();
-        let labels = labels.and_then(|text| serde_json::from_slice::<HashMap<String, String>>(&text).ok());
-        labels.is_some_and(|labels| owner::label(&labels, owner::OWNER) == Some(owner))
+        labels(&self.0).is_some_and(|labels| owner::label(&labels, owner::OWNER) == Some(owner))
             && !self.0.join("ready").exists()
     }
 
@@ -206,13 +204,26 @@ impl Meeting {
         }
     }
 
-    /// Removes the folder. Whoever is inside may put something into it meanwhile.
+    /// Removes the folder. What is left all the same is found by its name.
     pub(crate) fn remove(&self) {
+        let _ = self.try_remove();
+    }
+
+    /// Removes the folder, if it is there. Whoever is inside may put something into it meanwhile.
+    pub(crate) fn try_remove(&self) -> io::Result<()> {
         const TIMES: usize = 10;
         self.open_folder();
-        let is_removed = |removed: io::Result<()>| !removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound);
-        // What is left all the same is found by its name.
-        let _ = (0..TIMES).any(|_| is_removed(fs::remove_dir_all(&self.0)));
+        let mut removed = Ok(());
+        for _ in 0..TIMES {
+            removed = match fs::remove_dir_all(&self.0) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                removed => removed,
+            };
+            if removed.is_ok() {
+                break;
+            }
+        }
+        removed
     }
 
     /// Where a socket is on the host.
@@ -251,8 +262,12 @@ pub(crate) fn is_of_another(folder: &Path, place: &str) -> bool {
 
 /// Whether the folder of a sandbox is of one whose maker is dead, and which went with it.
 pub(crate) fn is_over(folder: &Path) -> bool {
-    let labels = fs::read(folder.join(LABELS)).ok().and_then(|text| serde_json::from_slice(&text).ok());
-    labels.is_some_and(|labels| owner::is_over(&labels))
+    labels(folder).is_some_and(|labels| owner::is_over(&labels))
+}
+
+/// The labels of the container that the folder of a sandbox is for.
+fn labels(folder: &Path) -> Option<HashMap<String, String>> {
+    serde_json::from_slice(&fs::read(folder.join(LABELS)).ok()?).ok()
 }
 
 /// Reads what the guest says first.

@@ -70,7 +70,7 @@ impl DockerBackend {
     /// Removes what a sandbox on another machine was given to read, as far as it can be. What is left is found by its labels.
     pub(super) async fn take_back(&self, id: SandboxId, spec: &SandboxSpec) {
         if !self.client.is_local() && describe::needs_files(spec) {
-            let _ = self.remove_volume(&describe::volume_of_given(id)).await;
+            let _ = self.client.remove_volume(&describe::volume_of_given(id)).await;
         }
     }
 
@@ -95,7 +95,7 @@ impl DockerBackend {
             // Somebody removed the volume, or filled it by half.
             Err(error) if error.message.contains("bind source path does not exist") => {
                 self.installed.lock().await.remove(&(spec.user.uid, spec.user.gid));
-                self.remove_volume(&volume_of_guest(spec.user)).await?;
+                self.client.remove_volume(&volume_of_guest(spec.user)).await?;
                 make(&self.install(spec.user, image).await?).await
             }
             made => made,
@@ -201,7 +201,7 @@ impl DockerBackend {
                 (_, Some(_)) if began.elapsed() < FILLING => sleep(PAUSE).await,
                 (_, Some(_)) => {
                     self.client.remove(&helper).await?;
-                    self.remove_volume(name).await?;
+                    self.client.remove_volume(name).await?;
                 }
                 (None, None) => {
                     let archive = own_archive(user).map_err(host_io)?;
@@ -241,7 +241,7 @@ impl DockerBackend {
         }
         let name = describe::volume_of_given(id);
         // A sandbox that is started again is given what is there now.
-        self.remove_volume(&name).await?;
+        self.client.remove_volume(&name).await?;
         let parts = parts_of(&sources).map_err(host_io)?;
         let helper = format!("glovebox-{id}{}", owner::FILLS);
         let of_helper = owner::labels(id, &SandboxSpec { living: None, ..spec.clone() });
@@ -297,7 +297,7 @@ impl DockerBackend {
         self.client.remove(helper).await?;
         fresh.keep();
         if filled.is_err() {
-            let _ = self.remove_volume(volume).await;
+            let _ = self.client.remove_volume(volume).await;
         }
         filled
     }
@@ -321,11 +321,6 @@ impl DockerBackend {
     fn not_shared(&self, what: &str) -> Error {
         let message = format!("{what}: Docker at {} is on another machine", self.client.place);
         Error::new(ErrorCode::NotSupported, message).hint("mounts are copied there, so they are read-only")
-    }
-
-    /// Removes a volume, unless it is not there or a container has it.
-    pub(super) async fn remove_volume(&self, name: &str) -> Result<bool> {
-        self.sweeper().remove_volume(name).await
     }
 }
 

@@ -53,7 +53,7 @@ impl DockerBackend {
 impl Sweeper {
     /// Removes a volume of a sandbox that is no more. Who looked at its files and died may have it for a moment longer.
     pub(super) async fn remove_shown_volume(&self, name: &str) -> Result<()> {
-        if self.remove_volume(name).await? {
+        if self.client.remove_volume(name).await? {
             return Ok(());
         }
         let filters = [("label", format!("{}=true", owner::MANAGED)), ("volume", name.to_owned())];
@@ -65,6 +65,6 @@ impl Sweeper {
         for found in found.into_iter().filter(|found| owner::sandbox(found).is_some()) {
             self.client.remove(&found.id.unwrap_or_default()).await?;
         }
-        self.remove_volume(name).await.map(drop)
+        self.client.remove_volume(name).await.map(drop)
     }
 }

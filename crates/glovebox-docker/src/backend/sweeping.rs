@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use bollard::{models::ContainerSummary, query_parameters::RemoveVolumeOptionsBuilder};
+use bollard::models::ContainerSummary;
 use glovebox_core::{EndReason, ErrorCode, Result, SandboxId, living_store};
 use glovebox_proto::container::{ENDED_IDLE, ENDED_OLD};
 use jiff::Timestamp;
@@ -84,7 +84,7 @@ impl Sweeper {
         }
         for volume in volumes {
             let told = format!("the volume {}", volume.name);
-            match self.remove_volume(&volume.name).await {
+            match self.client.remove_volume(&volume.name).await {
                 Ok(was_there) => removed.extend(was_there.then_some(told)),
                 Err(error) if error.code == ErrorCode::BackendUnavailable => return Err(error),
                 Err(error) => failed = failed.or(Some(error)),
@@ -96,13 +96,11 @@ impl Sweeper {
         let folders = fs::read_dir(meeting::all(&self.runtime_folder)).ok().filter(|_| is_own);
         for folder in folders.into_iter().flatten().flatten() {
             let name = folder.file_name().to_string_lossy().into_owned();
-            if name.parse::<SandboxId>().is_err() {
-                continue;
-            }
+            let Ok(id) = name.parse::<SandboxId>() else { continue };
             let of_another = meeting::is_of_another(&folder.path(), &self.client.place);
             let is_left = meeting::is_over(&folder.path()) || is_old(&folder.path());
             if !of_another && !needed.contains(&name) && is_left {
-                match remove_folder(&folder.path()) {
+                match Meeting::of(&self.runtime_folder, id).try_remove() {
                     Ok(()) => removed.push(format!("the folder of the sandbox {name}")),
                     Err(error) => failed = failed.or(Some(host_io(error))),
                 }
@@ -161,7 +159,6 @@ impl Sweeper {
             }
         }
         // Docker may have removed its container without us.
-        let id = store.parent().and_then(Path::file_name).and_then(|name| name.to_str()?.parse().ok());
         if let Some(id) = id {
             Meeting::of(&self.runtime_folder, id).remove();
         }
@@ -172,16 +169,9 @@ impl Sweeper {
     pub(super) async fn remove(&self, container: &str, volume: Option<&str>) -> Result<()> {
         self.client.remove(container).await?;
         match volume {
-            Some(name) => self.remove_volume(name).await.map(drop),
+            Some(name) => self.client.remove_volume(name).await.map(drop),
             None => Ok(()),
         }
-    }
-
-    /// Removes a volume, unless it is not there or a container has it.
-    pub(super) async fn remove_volume(&self, name: &str) -> Result<bool> {
-        let options = RemoveVolumeOptionsBuilder::new().force(true).build();
-        let asked = self.client.docker.remove_volume(name, Some(options));
-        Ok(self.client.ask_if_there("remove a volume", SLOW, asked).await?.is_some())
     }
 }
 
