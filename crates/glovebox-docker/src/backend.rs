@@ -372,7 +372,7 @@ impl Backend for DockerBackend {
 
     async fn why_gone(&self, id: SandboxId) -> Option<Error> {
         let held = self.held(id).ok()?;
-        self.look_why_gone(&held.container).await
+        self.look_why_gone(&held).await
     }
 
     async fn destroy(&self, id: SandboxId) -> Result<()> {

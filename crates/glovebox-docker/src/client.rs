@@ -215,6 +215,17 @@ impl Client {
         }
     }
 
+    /// Waits until the engine knows that a container does not run any more, or is out of patience. Says the code that it ended with.
+    pub(crate) async fn ended_within(&self, container: &str, patience: Duration) -> Option<i64> {
+        let condition = WaitContainerOptionsBuilder::new().condition("not-running").build();
+        let mut end = pin!(self.docker.wait_container(container, Some(condition)));
+        match timeout(patience, end.next()).await {
+            Ok(Some(Ok(ended))) => Some(ended.status_code),
+            Ok(Some(Err(DockerError::DockerContainerWaitError { code, .. }))) => Some(code),
+            _ => None,
+        }
+    }
+
     /// Whether the engine answers at all, and soon.
     pub(crate) async fn answers_within(&self, patience: Duration) -> bool {
         matches!(timeout(patience, self.docker.ping()).await, Ok(Ok(_)))

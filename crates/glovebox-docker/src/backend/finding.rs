@@ -1,8 +1,11 @@
 //! Finding containers again that somebody else, or an earlier process, made.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum as State};
@@ -18,6 +21,12 @@ use crate::{
     meeting::Meeting,
     owner::{self, Verdict},
 };
+
+/// An engine hears of the end of a container so long after its guest is gone at most.
+const NOTICED: Duration = Duration::from_secs(2);
+
+/// The code of a container whose first process was killed.
+const KILLED: i64 = 137;
 
 impl DockerBackend {
     /// The container of a sandbox, if there is one.
@@ -63,21 +72,23 @@ impl DockerBackend {
         Ok(self.container_of(id).await?.is_some_and(|found| found.state == Some(State::PAUSED)))
     }
 
-    /// Why the guest of a container does not answer any more, as far as Docker can tell.
-    pub(super) async fn look_why_gone(&self, container: &str) -> Option<Error> {
-        let lost = |message: String| Some(Error::new(ErrorCode::SandboxLost, message));
-        let state = match self.client.look_at(container, QUICK).await {
-            Ok(Some(seen)) => seen.state?,
-            Ok(None) => {
-                return lost("the container is gone: Docker was restarted, or somebody ended it".to_owned());
+    /// Why the guest of a container does not answer any more, as far as the host can tell.
+    pub(super) async fn look_why_gone(&self, held: &Held) -> Option<Error> {
+        // The counters go with the container, so they are read before anybody is asked.
+        let kills = held.met.get().map_or(0, |met| met.evidence().memory_kills);
+        let ended = self.client.ended_within(&held.container, NOTICED).await;
+        let why = match self.client.look_at(&held.container, QUICK).await {
+            Err(error) => format!("the sandbox went away: {}", error.message),
+            Ok(seen) => {
+                let state = seen.and_then(|seen| seen.state).unwrap_or_default();
+                if state.running == Some(true) {
+                    return None;
+                }
+                let is_short = kills > 0 || state.oom_killed == Some(true);
+                why_ended(state.exit_code.or(ended), is_short)
             }
-            Err(error) => return lost(format!("the sandbox went away: {}", error.message)),
         };
-        match (state.running, state.oom_killed, state.exit_code) {
-            (Some(true), ..) => None,
-            (_, Some(true), _) => lost("the container ended: its first process was out of memory".to_owned()),
-            (_, _, code) => lost(format!("the container ended with the code {}", code.unwrap_or(-1))),
-        }
+        Some(Error::new(ErrorCode::SandboxLost, why))
     }
 
     /// Takes hold of a living sandbox.
@@ -173,5 +184,31 @@ impl DockerBackend {
             Some(Found { id, owned: owner::judge(container, now, &self.stores) == Verdict::Owned })
         });
         Ok(found.collect())
+    }
+}
+
+/// What is said of a container that has ended: with which code, if that is known, and whether the kernel is known to have killed in it
+/// because it was out of memory. An engine may miss such a kill, so where it tells of none there may have been one.
+fn why_ended(code: Option<i64>, is_short: bool) -> String {
+    match code {
+        Some(KILLED) | None if is_short => "the container ended: its first process was out of memory".to_owned(),
+        Some(KILLED) => "the container was killed: it was out of memory, or somebody ended it".to_owned(),
+        Some(code) => format!("the container ended with the code {code}"),
+        None => "the container is gone: Docker was restarted, or somebody ended it".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_container_is_told_as_far_as_it_is_known() {
+        assert!(why_ended(Some(KILLED), true).contains("its first process was out of memory"));
+        assert!(why_ended(Some(KILLED), false).contains("or somebody ended it"));
+        // A command that was killed for memory before is no reason for another end.
+        assert_eq!(why_ended(Some(1), true), "the container ended with the code 1");
+        assert!(why_ended(None, true).contains("out of memory"));
+        assert!(why_ended(None, false).contains("is gone"));
     }
 }
