@@ -1,6 +1,7 @@
 //! The command line with a Docker engine: images, registries, and sandboxes of two backends side by side.
 
 use std::{
+    collections::BTreeSet,
     fs,
     os::unix::fs::PermissionsExt,
     path::Path,
@@ -14,25 +15,26 @@ use serde_json::{Value, json};
 
 use super::{
     Case, containment,
-    daemon::{Daemon, Lifetime},
+    daemon::{Daemon, Lifetime, Places},
     images, kinds,
     registry::{Door, PASSWORD, Registry, USER},
     storage, tally, volumes, with_images,
 };
 use crate::{
     suites::{Counts, command},
-    tree::built,
+    tree::{built, root},
 };
 
 /// The suite.
 pub(crate) fn check() -> Result<Counts> {
     let daemon = with_images(Lifetime::OfThisProcess)?;
-    let cases: [(&str, Case); 21] = [
+    let cases: [(&str, Case); 22] = [
         ("an image is fetched, listed, used and removed", an_image_comes_and_goes),
         ("a run fetches the image that it needs, and says so", a_run_fetches),
         ("a stranger is told that a registry is locked", a_stranger_is_told),
         ("a locked registry gives to whom docker login knows", a_registry_knows_its_user),
         ("a locked registry gives to whom a credential helper knows", a_helper_is_asked),
+        ("a mirror gives all images of the catalog that it has, and the others are named", a_mirror_gives),
         ("sandboxes of two backends are reached by their names alone", two_backends),
         ("programs of every image with a shell have the same user, home and folder", kinds::shells),
         ("of what an image says of itself, its variables are used and nothing else", kinds::configuration),
@@ -171,6 +173,40 @@ fn a_helper_is_asked(daemon: &Daemon) -> Result<()> {
     let refused = glovebox(daemon, &folder, &["images", "pull", &name, DOCKER[0], DOCKER[1]])?;
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     ensure!(said.contains("docker-credential-missing cannot be started"), "without its program it said {said}");
+    Ok(())
+}
+
+/// All images of the catalog are fetched from a mirror. It has those of Docker's own registry, as mirrors do.
+fn a_mirror_gives(daemon: &Daemon) -> Result<()> {
+    let catalog = fs::read_to_string(root().join("images/catalog.toml"))?;
+    let values = catalog.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(" = "));
+    let catalog: BTreeSet<&str> = values.map(|(_, name)| name.trim_matches('"')).collect();
+    let (others, of_docker): (BTreeSet<&str>, BTreeSet<&str>) = catalog.iter().partition(|name| name.contains('/'));
+    ensure!(!others.is_empty() && of_docker.len() > 5, "the catalog is {catalog:?}");
+    let registry = Registry::start(daemon, Door::Open)?;
+    let image = images::reference("busybox");
+    for name in &of_docker {
+        registry.push_as(daemon, &image, &format!("library/{name}"))?;
+    }
+    let behind = Daemon::start_behind(Places::named("docker-mirror")?, &registry.address)?;
+    let folder = folder(&behind, "mirror")?;
+    let output = glovebox(&behind, &folder, &["images", "pull", "--all", DOCKER[0], DOCKER[1], "--json"])?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.code() == Some(125), "two cannot be had, and it said {said}");
+    let pulled: Value = serde_json::from_slice(&output.stdout)?;
+    let all = |key: &str| pulled[key].as_array().cloned().unwrap_or_default();
+    let images = all("images");
+    let had: BTreeSet<&str> = images.iter().filter_map(|image| image["image"].as_str()).collect();
+    ensure!(had == of_docker, "fetched were {pulled}");
+    let digests = images.iter().filter_map(|image| image["digest"].as_str());
+    ensure!(digests.filter(|digest| digest.starts_with("sha256:")).count() == of_docker.len(), "{pulled}");
+    let failed = all("failed");
+    let not_had = failed.iter().filter(|failure| failure["code"] == "image_unavailable");
+    ensure!(not_had.filter_map(|failure| failure["name"].as_str()).collect::<BTreeSet<_>>() == others, "{pulled}");
+    ensure!(
+        names(&behind, &folder)?.iter().map(String::as_str).collect::<BTreeSet<_>>() == of_docker,
+        "others are here"
+    );
     Ok(())
 }
 

@@ -42,6 +42,9 @@ const START: Duration = Duration::from_secs(60);
 /// How long it may take to stop by itself, containers included.
 const STOP: Duration = Duration::from_secs(20);
 
+/// A proxy that is not there: the port has a name and nobody listens at it.
+const NOBODY: &str = "http://127.0.0.1:9";
+
 /// Who ends a daemon.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lifetime {
@@ -125,6 +128,8 @@ pub(crate) struct Daemon {
     pub(crate) places: Places,
     /// Which storage driver it has.
     pub(crate) storage: &'static str,
+    /// The registry that it asks before others, which it then cannot reach.
+    mirror: Option<String>,
     /// Whether dropping this stops it.
     ends_with_this: bool,
 }
@@ -138,16 +143,25 @@ impl Daemon {
 
     /// The same for other places.
     pub(crate) fn start_at(places: Places, lifetime: Lifetime) -> Result<Daemon> {
+        Daemon::start_with(places, lifetime, None)
+    }
+
+    /// One that has a mirror at this address of the registry of Docker itself, and reaches no other registry.
+    pub(crate) fn start_behind(places: Places, mirror: &str) -> Result<Daemon> {
+        Daemon::start_with(places, Lifetime::OfThisProcess, Some(format!("http://{mirror}")))
+    }
+
+    fn start_with(places: Places, lifetime: Lifetime, mirror: Option<String>) -> Result<Daemon> {
         need::root()?;
         need::tools(&TOOLS)?;
         if places.living().is_some() {
-            return Ok(Daemon { places, storage: "as it is", ends_with_this: false });
+            return Ok(Daemon { places, storage: "as it is", mirror, ends_with_this: false });
         }
         let mut said = String::new();
         for storage in ["overlay2", "vfs"] {
             leftovers::clear(&places)?;
-            let daemon =
-                Daemon { places: places.clone(), storage, ends_with_this: lifetime == Lifetime::OfThisProcess };
+            let ends_with_this = lifetime == Lifetime::OfThisProcess;
+            let daemon = Daemon { places: places.clone(), storage, mirror: mirror.clone(), ends_with_this };
             match make_bridge(&places).and_then(|()| daemon.launch(lifetime)) {
                 Ok(()) => {
                     if !said.is_empty() {
@@ -206,6 +220,7 @@ impl Daemon {
         let mut child = of_lifetime(lifetime)
             .args([&dockerd, "--config-file", &config])
             .env("NOTIFY_SOCKET", run.join("ready"))
+            .envs(self.mirror.as_ref().map(|_| ("HTTPS_PROXY", NOBODY)))
             .stdin(std::process::Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -235,6 +250,7 @@ impl Daemon {
             "userland-proxy": false,
             "shutdown-timeout": 1,
             "log-level": "error",
+            "registry-mirrors": self.mirror.as_slice(),
             // gVisor, once with sockets of the host in mounts and once without. It has no network: the version of Debian
             // takes every network namespace of a newer kernel for the host's own, and refuses to use it.
             "runtimes": {

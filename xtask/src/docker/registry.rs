@@ -88,7 +88,12 @@ impl Registry {
 
     /// Puts an image of the daemon into the registry. Gives the name by which it can be pulled.
     pub(crate) fn push(&self, daemon: &Daemon, reference: &str) -> Result<String> {
-        let name = format!("{}/{reference}", self.address);
+        self.push_as(daemon, reference, reference)
+    }
+
+    /// The same by another name.
+    pub(crate) fn push_as(&self, daemon: &Daemon, reference: &str, name: &str) -> Result<String> {
+        let name = format!("{}/{name}", self.address);
         daemon.docker(&["tag", reference, &name])?;
         daemon.docker(&["push", "--quiet", &name])?;
         daemon.docker(&["image", "rm", &name])?;
