@@ -1,13 +1,15 @@
 //! The verb `vm`: the conformance suite on another kernel, with control groups of version 2 only.
 //!
 //! Most hosts have version 2 alone, and a kernel older than the one this is written on. So Debian's own kernel is booted
-//! under software emulation, from a small Debian root that holds the suite, and the suite runs there unchanged.
+//! under software emulation, from a small Debian root that holds the suite, and the suite runs there unchanged. With an engine it is a
+//! Debian with systemd, as most hosts of Docker and of Podman are: both leave the groups of their containers to it.
 
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
+    docker::images,
     need::{self, Tool},
     suites::{read, run, run_and_read},
     tree::{built, root},
@@ -25,6 +27,9 @@ const TOOLS: [Tool; 6] = [
 /// What is in the root beside a minimal Debian: what the suite's cases run.
 const PACKAGES: &str = "python3,nodejs,procps,iproute2,kmod,attr,strace";
 
+/// What is there beside them on a host of an engine.
+const ENGINES: &str = "systemd,systemd-sysv,dbus,dbus-user-session,libpam-systemd,docker.io,podman,uidmap,crun,runc,apparmor,ca-certificates";
+
 /// Modules that the first file system needs, in the order in which they are loaded.
 const MODULES: &str = "crc16 crc32c_generic libcrc32c mbcache jbd2 ext4 virtio virtio_ring virtio_pci_modern_dev \
                        virtio_pci_legacy_dev virtio_pci virtio_blk";
@@ -36,7 +41,7 @@ const FIRST_INIT: &str = r#"#!/bin/busybox sh
 for m in MODULES; do [ -f /mod/$m.ko ] && /bin/busybox insmod /mod/$m.ko 2>/dev/null; done
 until [ -b /dev/vda ]; do /bin/busybox usleep 50000; done
 /bin/busybox mount -t ext4 /dev/vda /root
-exec /bin/busybox switch_root /root /sbin/vm-init
+exec /bin/busybox switch_root /root NEXT
 "#;
 
 /// The init of the disk: mounts what a host has, runs the suite, says how it ended, and switches off.
@@ -53,14 +58,59 @@ echo "vm: the suite ended with $code"
 sync; echo o > /proc/sysrq-trigger; sleep 60
 "#;
 
+/// The service of a host of an engine, started by systemd: makes the image, runs the suite, says how it ended, and switches off.
+const SERVICE: &str = r#"[Unit]
+After=multi-user.target docker.service
+[Service]
+Type=oneshot
+ExecStart=/sbin/vm-suite
+StandardOutput=tty
+StandardError=inherit
+TTYPath=/dev/ttyS0
+"#;
+
+/// What every host of an engine does.
+const SUITE: &str = r#"#!/bin/sh
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+echo "kernel $(uname -r), control groups of version 2: $(cat /sys/fs/cgroup/cgroup.controllers)"
+suite="/opt/glovebox/conformance --backend docker --image IMAGE --longest 600 ONLY"
+ENGINE
+echo "vm: the suite ended with $code"
+systemctl poweroff --force --force
+"#;
+
+/// Docker as Debian starts it. The kernel of the machine has no modules for its network.
+const DOCKER: &str = r#"systemctl start docker && docker import TAR IMAGE > /dev/null
+cd /opt/glovebox && eval "$suite"; code=$?"#;
+
+/// Podman of an ordinary user who is logged in, as Debian starts it.
+const PODMAN: &str = r#"useradd --create-home --shell /bin/sh tester && loginctl enable-linger tester
+export XDG_RUNTIME_DIR=/run/user/$(id -u tester)
+until [ -S $XDG_RUNTIME_DIR/bus ]; do systemctl start user@$(id -u tester); done
+as="runuser -u tester -- env HOME=/home/tester DOCKER_HOST=unix://$XDG_RUNTIME_DIR/podman/podman.sock"
+cd /home/tester && $as systemctl --user start podman.socket && $as podman import TAR IMAGE > /dev/null
+eval "$as $suite"; code=$?"#;
+
+/// Where the suite runs.
+#[derive(Clone, Copy, PartialEq)]
+enum Host {
+    /// On a host with nothing but a kernel.
+    Bare,
+    /// On one with an engine, by what it does there.
+    Engine(&'static str),
+}
+
 /// The verb `vm`.
 pub(crate) fn vm(rest: &[String]) -> Result<()> {
-    let only = match rest {
-        [] => "",
-        [flag, name] if flag == "--only" => name,
-        _ => bail!("'{}' was not expected", rest.join(" ")),
-    };
-    ensure!(!only.contains('\''), "no case has a quotation mark in its name");
+    let (mut only, mut host) = (String::new(), Host::Bare);
+    for words in rest.chunks(2) {
+        match words {
+            [flag, name] if flag == "--only" && !name.contains('\'') => only += &format!(" '{name}'"),
+            [flag, name] if flag == "--engine" && name == "docker" => host = Host::Engine(DOCKER),
+            [flag, name] if flag == "--engine" && name == "podman" => host = Host::Engine(PODMAN),
+            _ => bail!("'{}' was not expected: --only CASES, --engine docker|podman", words.join(" ")),
+        }
+    }
     need::root()?;
     need::tools(&TOOLS)?;
     run(&["cargo", "build", "--release", "--locked", "--workspace", "--bins"])?;
@@ -68,8 +118,8 @@ pub(crate) fn vm(rest: &[String]) -> Result<()> {
     fs::create_dir_all(&folder)?;
     let at = |name: &str| folder.join(name).to_string_lossy().into_owned();
     let version = fetch_kernel(&folder)?;
-    make_root(&folder, &version, only)?;
-    make_first_disk(&folder, &version)?;
+    make_root(&folder, &version, host, &only)?;
+    make_first_disk(&folder, &version, host)?;
     let kernel = at(&format!("kernel/boot/vmlinuz-{version}"));
     let drive = format!("file={},format=raw,if=virtio", at("root.img"));
     let (_, said) = run_and_read(&[
@@ -90,7 +140,7 @@ pub(crate) fn vm(rest: &[String]) -> Result<()> {
         "-drive",
         &drive,
         "-append",
-        "console=ttyS0 quiet panic=-1 cgroup_no_v1=all",
+        "console=ttyS0 quiet panic=-1 cgroup_no_v1=all systemd.show_status=false",
     ])?;
     ensure!(said.contains("vm: the suite ended with 0"), "the suite did not pass in the machine");
     Ok(())
@@ -118,35 +168,58 @@ fn fetch_kernel(folder: &Path) -> Result<String> {
 }
 
 /// Makes the disk: a small Debian with the kernel's modules and the suite, which runs the cases that `only` names, or all.
-fn make_root(folder: &Path, version: &str, only: &str) -> Result<()> {
-    let tar = folder.join("root.tar");
-    if !tar.exists() {
-        let include = format!("--include={PACKAGES}");
-        run(&["mmdebstrap", "--variant=minbase", &include, "bookworm", &tar.to_string_lossy()])?;
+fn make_root(folder: &Path, version: &str, host: Host, only: &str) -> Result<()> {
+    let (tar, packages, init) = match host {
+        Host::Bare => ("root.tar", PACKAGES.to_owned(), SECOND_INIT.replace("ONLY", only)),
+        Host::Engine(engine) => {
+            let suite = SUITE.replace("ENGINE", engine).replace("ONLY", only);
+            let suite = suite.replace("TAR", "/opt/glovebox/image.tar").replace("IMAGE", &images::reference("debian"));
+            ("engines.tar", format!("{PACKAGES},{ENGINES}"), suite)
+        }
+    };
+    if !folder.join(tar).exists() {
+        let include = format!("--include={packages}");
+        run(&["mmdebstrap", "--variant=minbase", &include, "bookworm", &folder.join(tar).to_string_lossy()])?;
     }
-    let filter = if only.is_empty() { String::new() } else { format!("'{only}'") };
-    fs::write(folder.join("vm-init"), SECOND_INIT.replace("ONLY", &filter))?;
+    fs::write(folder.join("vm-init"), init)?;
     let binaries = ["conformance", "glovebox-probe", "glovebox"].map(|name| built("release", name));
     let binaries = binaries.map(|path| path.to_string_lossy().into_owned()).join(" ");
+    let of_engine = match host {
+        Host::Bare => String::new(),
+        Host::Engine(_) => {
+            fs::write(folder.join("suite.service"), SERVICE)?;
+            format!(
+                "mv root/sbin/vm-init root/sbin/vm-suite && cp {} root/opt/glovebox/image.tar
+                 mkdir -p root/etc/docker && echo '{{\"bridge\": \"none\", \"iptables\": false}}' > root/etc/docker/daemon.json
+                 mkdir -p root/etc/systemd/system/multi-user.target.wants && cp suite.service root/etc/systemd/system/
+                 ln -s ../suite.service root/etc/systemd/system/multi-user.target.wants/
+                 ln -s /dev/null root/etc/systemd/system/serial-getty@ttyS0.service
+                 echo vmhost > root/etc/hostname && echo '127.0.0.1 localhost vmhost' > root/etc/hosts",
+                images::tar("debian")?.display()
+            )
+        }
+    };
     let script = format!(
-        "cd {folder} && rm -rf root root.img && mkdir -p root/opt/glovebox && tar -C root --exclude='./dev/*' -xf root.tar
+        "cd {folder} && rm -rf root root.img && mkdir -p root/opt/glovebox && tar -C root --exclude='./dev/*' -xf {tar}
          mkdir -p root/lib/modules/{version}/kernel && cp kernel/lib/modules/{version}/modules.* root/lib/modules/{version}/
          cp -r kernel/lib/modules/{version}/kernel/fs kernel/lib/modules/{version}/kernel/net kernel/lib/modules/{version}/kernel/lib root/lib/modules/{version}/kernel/
          install -m 755 vm-init root/sbin/vm-init && cp {binaries} root/opt/glovebox/
-         mke2fs -q -t ext4 -d root root.img 2500M",
+         {of_engine}
+         mke2fs -q -t ext4 -d root root.img 5000M",
         folder = folder.display(),
     );
     run(&["sh", "-ec", &script])
 }
 
 /// Makes the first file system of the machine, in memory.
-fn make_first_disk(folder: &Path, version: &str) -> Result<()> {
+fn make_first_disk(folder: &Path, version: &str, host: Host) -> Result<()> {
     let script = format!(
         "cd {folder} && rm -rf first && mkdir -p first/bin first/mod && cp $(command -v busybox) first/bin/busybox
          for m in {MODULES}; do f=$(find kernel/lib/modules/{version} -name $m.ko | head -n 1); [ -z \"$f\" ] || cp $f first/mod/; done
          install -m 755 first-init first/init && cd first && find . | cpio -o -H newc --quiet | gzip -1 > ../first.gz",
         folder = folder.display(),
     );
-    fs::write(folder.join("first-init"), FIRST_INIT.replace("MODULES", MODULES))?;
+    let next = if host == Host::Bare { "/sbin/vm-init" } else { "/sbin/init" };
+    fs::write(folder.join("first-init"), FIRST_INIT.replace("MODULES", MODULES).replace("NEXT", next))?;
     run(&["sh", "-ec", &script])
 }

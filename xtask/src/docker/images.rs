@@ -60,6 +60,11 @@ pub(crate) fn make(names: &[&str]) -> Result<()> {
     RECIPES.iter().filter(|recipe| names.contains(&recipe.name)).try_for_each(|recipe| recipe.tar().map(drop))
 }
 
+/// The files of an image, made where they are missing.
+pub(crate) fn tar(name: &str) -> Result<PathBuf> {
+    RECIPES.iter().find(|recipe| recipe.name == name).context("there is no such image")?.tar()
+}
+
 /// Puts the images of these names where they are missing, as `glovebox-test/NAME`.
 pub(crate) fn load(client: &Client, names: &[&str]) -> Result<()> {
     for recipe in RECIPES.iter().filter(|recipe| names.contains(&recipe.name)) {
