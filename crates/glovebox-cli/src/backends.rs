@@ -73,11 +73,15 @@ pub(crate) fn choose(globals: &Globals, args: &SandboxArgs, flags: &Flags) -> Re
     if asked == Kind::Native {
         return Ok((asked, None));
     }
-    if instead.is_empty() || names_image {
+    if instead.is_empty() {
         return Ok((asked, without_tls()));
     }
     let answer = docker(&data_dir(globals)).and_then(|docker| runtime()?.block_on(docker.probe()));
     match answer {
+        Err(error) if error.code == ErrorCode::BackendUnavailable && names_image => {
+            let flag = if args.runtime.is_some() { "--runtime" } else { "--image" };
+            Err(error.hint(format!("native may stand in for Docker, and has no {flag}: start Docker, or leave it out")))
+        }
         Err(error) if error.code == ErrorCode::BackendUnavailable => {
             Ok((Kind::Native, Some(instead_of_docker(&error))))
         }
@@ -213,7 +217,7 @@ pub(crate) fn catalog() -> impl Iterator<Item = Image> {
 }
 
 /// The image of a language.
-fn of_catalog(name: &str) -> Option<Image> {
+pub(crate) fn of_catalog(name: &str) -> Option<Image> {
     let table: toml::Table = CATALOG.parse().expect("a test reads it");
     Image::parse(table.get(name)?.as_str()?).ok()
 }

@@ -239,7 +239,9 @@ fn start_error(failed: &StartFailed, command: &Command) -> Error {
         }
         ("chdir", _) => {
             let message = format!("the working directory {} cannot be entered", command.cwd);
-            Error::new(ErrorCode::WorkdirUnusable, message).because(reason)
+            Error::new(ErrorCode::WorkdirUnusable, message).because(reason).hint(
+                "name a folder that is there inside, by its path there; a run starts in its workspace without one",
+            )
         }
         ("stdio", EMFILE | ENFILE) => {
             let message = "there are as many runs in this sandbox as it has descriptors for";

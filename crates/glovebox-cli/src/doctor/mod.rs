@@ -9,7 +9,7 @@ use glovebox_engine::Toolchains;
 use glovebox_native::host_facts::{self, GroupFacts, OLDEST_KERNEL, Obstacle, Signs, Standing, Step, SubIds};
 
 use crate::{
-    backends::Kind,
+    backends::{Kind, of_catalog},
     check::{Check, Status},
 };
 pub(crate) use docker::docker;
@@ -87,10 +87,13 @@ pub(crate) fn checks(facts: &Facts, kind: Kind) -> Vec<Check> {
         overlay(),
         extended_attributes(),
     ];
-    if kind == Kind::Docker {
-        checks = checks.into_iter().map(Check::optional).collect();
+    match kind {
+        Kind::Native => checks.extend(Language::ALL.iter().map(language)),
+        Kind::Docker => {
+            checks = checks.into_iter().map(Check::optional).collect();
+            checks.extend(Language::ALL.iter().map(language_of_image));
+        }
     }
-    checks.extend(Language::ALL.iter().map(language));
     checks
 }
 
@@ -297,6 +300,16 @@ fn language(language: &'static Language) -> Check {
             Check::new(LANGUAGES, language.name, Status::Missing, detail).fix(install).optional()
         }
     }
+}
+
+/// With an engine a language is that of an image, whatever the host has.
+fn language_of_image(language: &'static Language) -> Check {
+    let check = match of_catalog(language.name) {
+        Some(image) => Check::new(LANGUAGES, language.name, Status::Ok, format!("in the image {image}")),
+        None => Check::new(LANGUAGES, language.name, Status::Missing, "no image of the catalog is for it")
+            .fix("name one that has it with --image"),
+    };
+    check.optional()
 }
 
 /// The last line of the table.

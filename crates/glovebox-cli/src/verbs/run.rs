@@ -10,7 +10,7 @@ use std::{
 };
 
 use glovebox_core::{
-    ChangeSet, Error, ErrorCode, Image, ImageReference, Label, Language, Lifetime, Network, Outcome, Result, RunId,
+    ChangeSet, Error, ErrorCode, Image, Label, Language, Lifetime, Network, Outcome, Result, RunId,
     RunResult, SandboxId, SandboxSpec, Step, WorkspaceMode,
 };
 use glovebox_engine::{Engine, Event, NewSandbox, Run, RunRequest};
@@ -381,12 +381,18 @@ pub(super) fn explain_not_found(
     sandbox: Option<&str>,
 ) -> Error {
     let program = argv[0].as_str();
-    if let (ErrorCode::CommandNotFound, Image::Reference(image)) = (error.code, image) {
-        return not_in_image(error, language, image);
-    }
+    let another =
+        if sandbox.is_some() { "glovebox create --image makes a sandbox of another" } else { "--image names another" };
     let hint = match (error.code, language) {
         (ErrorCode::CommandNotFound, Some(language)) => {
-            return glovebox_engine::not_found(language, Some(error.message));
+            let missing = glovebox_engine::not_found(language, Some(error.message));
+            return match image {
+                Image::Host => missing,
+                // Nothing of this machine helps.
+                Image::Reference(image) => {
+                    missing.hint(format!("the image {image} has no {}; {another}", language.name))
+                }
+            };
         }
         _ if error.hint.is_some() => return error,
         (ErrorCode::CommandNotExecutable, _) => {
@@ -407,24 +413,13 @@ pub(super) fn explain_not_found(
             None => "the sandbox has none of your files: --workspace . brings this folder, --file brings one file"
                 .to_owned(),
         },
-        (ErrorCode::CommandNotFound, _) => {
-            "the image host holds the programs of /usr, /bin and /opt of this machine".to_owned()
-        }
+        (ErrorCode::CommandNotFound, _) => match image {
+            Image::Host => "the image host holds the programs of /usr, /bin and /opt of this machine".to_owned(),
+            Image::Reference(image) => format!("the image {image} does not have it; {another}"),
+        },
         _ => return error,
     };
     error.hint(hint)
-}
-
-/// What is said of a program that an image does not have: nothing of this machine helps.
-fn not_in_image(error: Error, language: Option<&Language>, image: &ImageReference) -> Error {
-    match language {
-        Some(language) => {
-            let hint =
-                format!("name an image that has {0} with --image, or none: {0} has one of its own then", language.name);
-            glovebox_engine::not_found(language, Some(error.message)).hint(hint)
-        }
-        None => error.hint(format!("the image {image} does not have it; --image names another")),
-    }
 }
 
 /// Changes that stayed inside wait for somebody who looks at them. Scripts know that; people at a terminal are told.

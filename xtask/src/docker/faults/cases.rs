@@ -51,7 +51,11 @@ pub(super) fn fallback(ground: &Ground) -> Result<()> {
     fails(at(&["run", "-l", "sh", "-c", "true"]), "backend_unavailable", &["--backend native"])?;
     // What an image promises, native does not have.
     let image = images::reference("busybox");
-    fails(at(&["run", "--fallback", "native", "--image", &image, "--", "true"]), "backend_unavailable", &[])?;
+    fails(
+        at(&["run", "--fallback", "native", "--image", &image, "--", "true"]),
+        "backend_unavailable",
+        &["has no --image"],
+    )?;
     let project = ground.folder.join("project");
     fs::create_dir_all(&project)?;
     fs::write(project.join("glovebox.toml"), "fallback = ['native']")?;
