@@ -28,7 +28,7 @@ use crate::{
 /// The suite.
 pub(crate) fn check() -> Result<Counts> {
     let daemon = with_images(Lifetime::OfThisProcess)?;
-    let cases: [(&str, Case); 22] = [
+    let cases: [(&str, Case); 23] = [
         ("an image is fetched, listed, used and removed", an_image_comes_and_goes),
         ("a run fetches the image that it needs, and says so", a_run_fetches),
         ("a stranger is told that a registry is locked", a_stranger_is_told),
@@ -49,6 +49,10 @@ pub(crate) fn check() -> Result<Counts> {
             "a process that Docker starts in a container is held by our profile",
             containment::the_profile_holds_the_whole_container,
         ),
+        (
+            "commands with the id of their caller keep nobody from their sandbox",
+            containment::commands_with_the_id_of_their_caller,
+        ),
         ("nothing is written to the volumes of an image, and none is left", volumes::of_an_image),
         ("an image that leads mounts astray has no sandbox", volumes::led_astray),
         ("labels of an image are not taken for ours", volumes::labels_of_an_image),
@@ -61,8 +65,13 @@ pub(crate) fn check() -> Result<Counts> {
 /// The program with settings of its own: a Docker configuration, a data folder and programs in this folder.
 pub(super) fn glovebox(daemon: &Daemon, folder: &Path, args: &[&str]) -> Result<Output> {
     let program = built("debug", "glovebox").to_string_lossy().into_owned();
+    called(daemon, folder, &[&[program.as_str()], args].concat())
+}
+
+/// The same by the words that start it, whoever it then is.
+pub(super) fn called(daemon: &Daemon, folder: &Path, argv: &[&str]) -> Result<Output> {
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
-    let mut called = command(&[&[program.as_str()], args].concat());
+    let mut called = command(argv);
     called.env("DOCKER_HOST", daemon.places.host()).env("DOCKER_CONFIG", folder).env("PATH", path);
     called.env("GLOVEBOX_DATA_DIR", folder.join("data")).current_dir(folder);
     let output = called.output().context("cannot start glovebox")?;

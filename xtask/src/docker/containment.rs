@@ -1,12 +1,19 @@
 //! What holds the programs in a container of ours, looked at from both sides: by Docker's own means, and by `glovebox prove`.
 
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, chown},
+    path::Path,
+};
+
 use anyhow::{Context, Result, ensure};
 
 use super::{
-    command::{DOCKER, document, folder},
+    command::{DOCKER, called, document, folder},
     daemon::Daemon,
     images,
 };
+use crate::tree::built;
 
 /// Asks for what no container of ours may do, with the numbers of this machine's system calls, and prints the errors.
 const ASK: &str = "import ctypes, os\n\
@@ -64,6 +71,46 @@ pub(super) fn the_profile_holds_the_whole_container(daemon: &Daemon) -> Result<(
 /// A name and what was said to it.
 fn split(line: &str) -> Option<(&str, &str)> {
     ANSWERS.iter().find_map(|(name, _)| Some((*name, line.strip_prefix(name)?.strip_prefix(' ')?)))
+}
+
+/// On an engine without user namespaces, commands have the id of a caller who is the host's uid 1000, as the first user of a laptop is,
+/// and may close the folder in which the guest meets that caller.
+pub(super) fn commands_with_the_id_of_their_caller(daemon: &Daemon) -> Result<()> {
+    let folder = folder(daemon, "same-id")?;
+    let program = folder.join("program");
+    // Where the program is built may be out of that user's reach.
+    fs::copy(built("debug", "glovebox"), &program)?;
+    chown(&folder, Some(1000), Some(1000))?;
+    let group = fs::metadata(daemon.places.run.join("docker.sock"))?.gid();
+    let (program, groups) = (program.to_string_lossy(), format!("--groups={group}"));
+    let by = ["setpriv", "--reuid=1000", "--regid=1000", &groups, "env", "-u", "XDG_RUNTIME_DIR", "HOME=/", &program];
+    let as_user = |args: &[&str]| -> Result<String> {
+        let output = called(daemon, &folder, &[&by[..], args].concat())?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "`glovebox {}` said {said}", args.join(" "));
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    let image = images::reference("debian");
+    let id = as_user(&["create", "--name", "closed", DOCKER[0], DOCKER[1], "--image", &image])?;
+    let close = "id -u && chmod 0 /.glovebox/channel && stat -c %a /.glovebox/channel";
+    let lived = || -> Result<()> {
+        for round in ["first", "second"] {
+            let closed = as_user(&["exec", "closed", "--", "sh", "-c", close])?;
+            ensure!(closed == "1000\n0\n", "the folder is not closed: {closed}");
+            let said = as_user(&["exec", "closed", "--", "echo", round])?;
+            ensure!(said.trim() == round, "it said {said}");
+            as_user(&["exec", "closed", "--", "sh", "-c", close])?;
+            as_user(&["stop", "closed"])?;
+            as_user(&["start", "closed"])?;
+        }
+        as_user(&["exec", "closed", "--", "sh", "-c", close]).map(drop)
+    };
+    let lived = lived();
+    as_user(&["destroy", "closed"])?;
+    lived?;
+    let place = Path::new("/tmp/glovebox-1000/docker").join(id.trim());
+    ensure!(!place.exists(), "{} is left", place.display());
+    Ok(())
 }
 
 /// What an engine without user namespaces does not give. All else must hold.

@@ -10,8 +10,8 @@ use std::{
 };
 
 use glovebox_core::{
-    ChangeSet, Error, ErrorCode, Image, Label, Language, Lifetime, Network, Outcome, Result, RunId,
-    RunResult, SandboxId, SandboxSpec, Step, WorkspaceMode,
+    ChangeSet, Error, ErrorCode, Image, Label, Language, Lifetime, Network, Outcome, Result, RunId, RunResult,
+    SandboxId, SandboxSpec, Step, WorkspaceMode,
 };
 use glovebox_engine::{Engine, Event, NewSandbox, Run, RunRequest};
 use glovebox_ledger::Ledger;
@@ -383,6 +383,8 @@ pub(super) fn explain_not_found(
     let program = argv[0].as_str();
     let another =
         if sandbox.is_some() { "glovebox create --image makes a sandbox of another" } else { "--image names another" };
+    // A program of this machine is none that somebody would bring into an image.
+    let is_own_file = Path::new(program).exists() && (*image == Image::Host || !program.starts_with('/'));
     let hint = match (error.code, language) {
         (ErrorCode::CommandNotFound, Some(language)) => {
             let missing = glovebox_engine::not_found(language, Some(error.message));
@@ -408,7 +410,7 @@ pub(super) fn explain_not_found(
             )
         }
         (ErrorCode::CommandNotFound, _) if program.contains('=') => format!("--env {program} sets a variable"),
-        (ErrorCode::CommandNotFound, _) if Path::new(program).exists() => match sandbox {
+        (ErrorCode::CommandNotFound, _) if is_own_file => match sandbox {
             Some(sandbox) => format!("the sandbox has none of your files: glovebox cp {program} {sandbox}: brings one"),
             None => "the sandbox has none of your files: --workspace . brings this folder, --file brings one file"
                 .to_owned(),
