@@ -15,7 +15,7 @@ use glovebox_proto::container::{Attached, AttachedMount, Attaching, MountPlace};
 use rustix::process::{getegid, geteuid};
 use tokio::{io::AsyncWriteExt, process::Command};
 
-use crate::gvisor::Runtimes;
+use crate::{gvisor::Runtimes, mapped::Root};
 
 /// Folders that commands can write to, beside volumes: what lies in them is made when it is attached.
 const OF_COMMANDS: [&str; 4] = [WORKSPACE_DIR, HOME_DIR, "/tmp", "/dev/shm"];
@@ -28,10 +28,10 @@ pub(crate) fn may_attach() -> bool {
     geteuid().is_root()
 }
 
-/// Whether what a volume holds belongs to the user of commands without a shift of owners.
-pub(crate) fn is_user_of_commands() -> bool {
+/// Whether what a volume holds belongs to the user of commands without a shift of owners, in containers with this root.
+pub(crate) fn is_user_of_commands(root: Option<Root>) -> bool {
     let user = glovebox_core::User::default();
-    (geteuid().as_raw(), getegid().as_raw()) == (user.uid, user.gid)
+    root.is_none() && (geteuid().as_raw(), getegid().as_raw()) == (user.uid, user.gid)
 }
 
 /// Who mounts what a sandbox is shown of this machine.
@@ -92,17 +92,17 @@ fn text(path: &Path) -> String {
 }
 
 /// Says why a mount cannot be had, if one cannot.
-pub(crate) fn check(spec: &SandboxSpec, attacher: Attacher) -> Result<()> {
-    spec.mounts.iter().try_for_each(|mount| check_one(spec, mount, attacher))
+pub(crate) fn check(spec: &SandboxSpec, attacher: Attacher, root: Option<Root>) -> Result<()> {
+    spec.mounts.iter().try_for_each(|mount| check_one(spec, mount, attacher, root))
 }
 
-fn check_one(spec: &SandboxSpec, mount: &Mount, attacher: Attacher) -> Result<()> {
+fn check_one(spec: &SandboxSpec, mount: &Mount, attacher: Attacher, root: Option<Root>) -> Result<()> {
     if mount.source.to_str().is_none() {
         let message = format!("the path {} is no text, so Docker cannot be told of it", mount.source.display());
         return Err(Error::new(ErrorCode::NotSupported, message).hint("rename the folder, or use --backend native"));
     }
     let is_ours = matches!(mount.kind, MountKind::Volume { .. });
-    if !is_ours || attacher == Attacher::Us || is_user_of_commands() {
+    if !is_ours || attacher == Attacher::Us || is_user_of_commands(root) {
         return Ok(());
     }
     let message = match may_attach() {
@@ -110,6 +110,9 @@ fn check_one(spec: &SandboxSpec, mount: &Mount, attacher: Attacher) -> Result<()
             "volumes, caches and projects cannot be attached in a container of {}, which has a kernel of its own",
             spec.runtime.as_ref().map_or("the engine's usual runtime".to_owned(), |runtime| format!("the runtime {runtime}"))
         ),
+        false if root.is_some() => "the containers of this engine have ids of their own, so volumes, caches and projects need root: what is in them \
+              must belong to the user of commands"
+            .to_owned(),
         false => "with the backend docker, volumes, caches and projects need root, or the user and group 1000: what is in them \
               must belong to the user of commands"
             .to_owned(),

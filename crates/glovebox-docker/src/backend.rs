@@ -268,7 +268,7 @@ impl Backend for DockerBackend {
             workspace_overlay: true,
             host_kernel: true,
             files_through_guest: true,
-            mounts: is_local && (attaching::may_attach() || attaching::is_user_of_commands()),
+            mounts: is_local && (attaching::may_attach() || attaching::is_user_of_commands(machine.root)),
             idmapped_mounts: is_local && attaching::may_attach(),
             group_namespace: machine.group_namespaces,
             inode_limit: !machine.is_podman,

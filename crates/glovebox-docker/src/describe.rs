@@ -23,6 +23,7 @@ use crate::{
     gvisor::Runtimes,
     image_volumes,
     images::FoundImage,
+    mapped::Root,
     owner,
     told::OF_A_BRIDGE,
 };
@@ -77,6 +78,8 @@ pub(crate) struct Machine {
     pub(crate) can_be_watched: bool,
     /// Whether it is Podman.
     pub(crate) is_podman: bool,
+    /// Root in its containers, where that is another one than this machine's.
+    pub(crate) root: Option<Root>,
     /// Whether it gives containers a namespace of control groups.
     pub(crate) group_namespaces: bool,
     pub(crate) runtimes: Runtimes,

@@ -26,6 +26,7 @@ mod image_volumes;
 mod images;
 mod layers;
 mod looking;
+mod mapped;
 mod meeting;
 mod owner;
 mod place;

@@ -5,7 +5,7 @@ use std::{
     fs, io,
     os::{
         fd::AsRawFd,
-        unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+        unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown},
     },
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -21,7 +21,7 @@ use tokio::{
     net::{UnixListener, UnixStream},
 };
 
-use crate::{counted::Groups, owner};
+use crate::{counted::Groups, mapped::Root, owner};
 
 /// The file that names the engine which a sandbox is of.
 const ENGINE: &str = "engine";
@@ -71,12 +71,22 @@ impl Meeting {
         fs::write(self.0.join(ENGINE), place)
     }
 
-    /// The same, and listens in it for the guest.
-    pub(crate) fn open(&self, place: &str, labels: &HashMap<String, String>) -> io::Result<UnixListener> {
+    /// The same, and listens in it for the guest, which comes as this root where it is not that of the host.
+    pub(crate) fn open(
+        &self,
+        place: &str,
+        labels: &HashMap<String, String>,
+        root: Option<Root>,
+    ) -> io::Result<UnixListener> {
         self.make(place, labels)?;
         fs::DirBuilder::new().mode(0o700).create(self.folder())?;
         let listener = UnixListener::bind(self.inside(HOST_SOCKET))?;
         fs::set_permissions(self.inside(HOST_SOCKET), fs::Permissions::from_mode(0o600))?;
+        if let Some(root) = root {
+            for path in [self.inside(HOST_SOCKET), self.folder()] {
+                chown(path, Some(root.uid), Some(root.gid))?;
+            }
+        }
         Ok(listener)
     }
 

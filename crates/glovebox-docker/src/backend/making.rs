@@ -42,6 +42,7 @@ use crate::{
     image_volumes,
     images::{FoundImage, host_is_native_only},
     layers,
+    mapped::Root,
     meeting::{self, Meeting},
     owner, podman,
 };
@@ -55,7 +56,9 @@ impl DockerBackend {
         let (image, machine, before) = tokio::try_join!(self.image_of(spec), self.machine(), self.look_before(spec))?;
         let is_gvisor = machine.runtimes.is_gvisor(spec.runtime.as_deref());
         let attacher = Attacher::of(&machine.runtimes, spec.runtime.as_deref());
-        attaching::check(spec, attacher)?;
+        let root = machine.root;
+        root.map_or(Ok(()), Root::check)?;
+        attaching::check(spec, attacher, root)?;
         image_volumes::check(&image.volumes)?;
         self.check_files_to_show(spec).await?;
         if is_gvisor {
@@ -66,7 +69,7 @@ impl DockerBackend {
         let labels = owner::labels(id, spec);
         let unfinished = Unfinished::new(self, id, &meeting);
         let (listener, key) = match self.client.is_local() {
-            true => (Some(meeting.open(&self.client.place, &labels).map_err(host_io)?), None),
+            true => (Some(meeting.open(&self.client.place, &labels, root).map_err(host_io)?), None),
             false => {
                 meeting.make(&self.client.place, &labels).map_err(host_io)?;
                 (None, Some(Key::new().map_err(host_io)?))
@@ -194,8 +197,9 @@ impl DockerBackend {
             let is_podman = podman::is_it(&version);
             let group_namespaces = !is_podman || info.cgroup_version == Some(SystemInfoCgroupVersionEnum::_2);
             let can_be_watched = self.client.is_local() && can_be_watched(info.docker_root_dir.as_deref());
+            let root = if self.client.is_local() { Root::of(&info) } else { None };
             let runtimes = Runtimes::of(&info);
-            Ok::<_, Error>(Machine { memory, cpus, can_be_watched, is_podman, group_namespaces, runtimes })
+            Ok::<_, Error>(Machine { memory, cpus, can_be_watched, is_podman, root, group_namespaces, runtimes })
         };
         self.machine.get_or_try_init(look).await.cloned()
     }
