@@ -26,7 +26,8 @@ cargo xtask VERB
                             lives, a million files, fuzzing, releases (root; N is 2)
   soak --docker             those of them that a Docker engine endures, alone
   bench [FLAGS]             one table against fork+exec, bubblewrap, runc and docker (root; --help for FLAGS)
-  vm [--only NAME]          the conformance suite on Debian's kernel with control groups of version 2 (root);
+  vm [--engine docker|podman] [--only NAME]…
+                            the conformance suite on Debian's kernel with control groups of version 2 (root), or on an engine there;
                             --only runs the cases whose group is NAME, or whose sentence holds it
   tidy                      the house rules over the whole tree
   dist [--try]              the static program, packed: archive, Debian package, install script, checksums
@@ -36,8 +37,9 @@ cargo xtask VERB
   docker faults [WORDS]     breaks daemons of its own in all ways, and tries what the Docker backend makes of it (root)
   docker check              tries that daemon, its images and its registries, and the command line on it, as test does (root)
   docker commands           the command line on it alone (root)
-  docker gvisor|podman|remote
-                            the conformance suite in gVisor, on a private Podman, or as on another machine (root)
+  docker mapped|gvisor|podman|remote
+                            the conformance suite on an engine whose containers have ids of their own, in gVisor, on a private
+                            Podman, or as on another machine (root)
   docs [--check]            writes docs/reference and the README's picture, or says which file is stale
 ";
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{
     Case, containment,
-    daemon::{Daemon, Lifetime, Places},
+    daemon::{Daemon, Lifetime, Manner, Places},
     images, kinds,
     registry::{Door, PASSWORD, Registry, USER},
     storage, tally, volumes, with_images,
@@ -197,7 +197,11 @@ fn a_mirror_gives(daemon: &Daemon) -> Result<()> {
     for name in &of_docker {
         registry.push_as(daemon, &image, &format!("library/{name}"))?;
     }
-    let behind = Daemon::start_behind(Places::named("docker-mirror")?, &registry.address)?;
+    let behind = Daemon::start_at(
+        Places::named("docker-mirror")?,
+        Lifetime::OfThisProcess,
+        Manner::Behind(registry.address.clone()),
+    )?;
     let folder = folder(&behind, "mirror")?;
     let output = glovebox(&behind, &folder, &["images", "pull", "--all", DOCKER[0], DOCKER[1], "--json"])?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -54,6 +54,17 @@ pub(crate) enum Lifetime {
     UntilStopped,
 }
 
+/// What is unusual about a daemon.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// Nothing.
+    Usual,
+    /// It has a mirror at this address of the registry of Docker itself, and reaches no other registry.
+    Behind(String),
+    /// Its containers have ids of their own.
+    Mapped,
+}
+
 /// The places of the daemon of this tree.
 #[derive(Clone)]
 pub(crate) struct Places {
@@ -128,8 +139,8 @@ pub(crate) struct Daemon {
     pub(crate) places: Places,
     /// Which storage driver it has.
     pub(crate) storage: &'static str,
-    /// The registry that it asks before others, which it then cannot reach.
-    mirror: Option<String>,
+    /// What is unusual about it.
+    manner: Manner,
     /// Whether dropping this stops it.
     ends_with_this: bool,
 }
@@ -138,30 +149,21 @@ impl Daemon {
     /// Starts the daemon of this tree. What one that was killed left is cleared first. One that a person started is used, and is
     /// left running.
     pub(crate) fn start(lifetime: Lifetime) -> Result<Daemon> {
-        Daemon::start_at(Places::of_this_tree()?, lifetime)
+        Daemon::start_at(Places::of_this_tree()?, lifetime, Manner::Usual)
     }
 
-    /// The same for other places.
-    pub(crate) fn start_at(places: Places, lifetime: Lifetime) -> Result<Daemon> {
-        Daemon::start_with(places, lifetime, None)
-    }
-
-    /// One that has a mirror at this address of the registry of Docker itself, and reaches no other registry.
-    pub(crate) fn start_behind(places: Places, mirror: &str) -> Result<Daemon> {
-        Daemon::start_with(places, Lifetime::OfThisProcess, Some(format!("http://{mirror}")))
-    }
-
-    fn start_with(places: Places, lifetime: Lifetime, mirror: Option<String>) -> Result<Daemon> {
+    /// The same for other places, and in another manner.
+    pub(crate) fn start_at(places: Places, lifetime: Lifetime, manner: Manner) -> Result<Daemon> {
         need::root()?;
         need::tools(&TOOLS)?;
         if places.living().is_some() {
-            return Ok(Daemon { places, storage: "as it is", mirror, ends_with_this: false });
+            return Ok(Daemon { places, storage: "as it is", manner, ends_with_this: false });
         }
         let mut said = String::new();
         for storage in ["overlay2", "vfs"] {
             leftovers::clear(&places)?;
             let ends_with_this = lifetime == Lifetime::OfThisProcess;
-            let daemon = Daemon { places: places.clone(), storage, mirror: mirror.clone(), ends_with_this };
+            let daemon = Daemon { places: places.clone(), storage, manner: manner.clone(), ends_with_this };
             match make_bridge(&places).and_then(|()| daemon.launch(lifetime)) {
                 Ok(()) => {
                     if !said.is_empty() {
@@ -220,7 +222,7 @@ impl Daemon {
         let mut child = of_lifetime(lifetime)
             .args([&dockerd, "--config-file", &config])
             .env("NOTIFY_SOCKET", run.join("ready"))
-            .envs(self.mirror.as_ref().map(|_| ("HTTPS_PROXY", NOBODY)))
+            .envs(matches!(self.manner, Manner::Behind(_)).then_some(("HTTPS_PROXY", NOBODY)))
             .stdin(std::process::Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -233,6 +235,10 @@ impl Daemon {
     /// All that the daemon is told. It reads no file of the machine's daemon.
     fn config(&self, remote: &Remote) -> serde_json::Value {
         let Places { data, run, bridge, .. } = &self.places;
+        let mirrors = match &self.manner {
+            Manner::Behind(mirror) => vec![format!("http://{mirror}")],
+            _ => Vec::new(),
+        };
         json!({
             "hosts": [self.places.host(), format!("tcp://{}", remote.address)],
             "tlsverify": true,
@@ -250,7 +256,9 @@ impl Daemon {
             "userland-proxy": false,
             "shutdown-timeout": 1,
             "log-level": "error",
-            "registry-mirrors": self.mirror.as_slice(),
+            "registry-mirrors": mirrors,
+            // It makes a user with sub-ids for itself.
+            "userns-remap": if self.manner == Manner::Mapped { "default" } else { "" },
             // gVisor, once with sockets of the host in mounts and once without. It has no network: the version of Debian
             // takes every network namespace of a newer kernel for the host's own, and refuses to use it.
             "runtimes": {

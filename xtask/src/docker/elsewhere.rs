@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     Case,
-    daemon::{Daemon, Lifetime},
+    daemon::{Daemon, Lifetime, Manner, Places},
     images,
     podman::Podman,
     remote::Remote,
@@ -51,6 +51,9 @@ const ON_ANOTHER_MACHINE: [&str; 24] = [
     "a read only workspace cannot be written",
 ];
 
+/// What depends on whose files are whose.
+const ON_IDS_OF_ITS_OWN: [&str; 6] = ["outcomes", "layers", "storage", "run_changes", "living", "attacks"];
+
 /// The whole suite.
 pub(crate) fn here() -> Result<Counts> {
     let daemon = with_images(Lifetime::OfThisProcess)?;
@@ -68,6 +71,13 @@ pub(crate) fn remote() -> Result<Counts> {
     // Docker before 25.0 says what a container uses once a second.
     let flags = ["--backend", "docker", "--image", &image, "--longest", "120"];
     suite(&by, &[&flags, &ON_ANOTHER_MACHINE[..]].concat())
+}
+
+/// What is about ids on an engine whose containers have some of their own.
+pub(crate) fn mapped() -> Result<Counts> {
+    let daemon = Daemon::start_at(Places::named("docker-mapped")?, Lifetime::OfThisProcess, Manner::Mapped)?;
+    images::load(&daemon.client(), &["debian"])?;
+    conformance(&daemon.places.host(), &ON_IDS_OF_ITS_OWN)
 }
 
 /// What an ordinary user can have of an engine whose socket they may use.

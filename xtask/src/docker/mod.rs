@@ -68,10 +68,13 @@ pub(crate) fn docker(args: &[String]) -> Result<()> {
         ["commands"] => alone("command line, docker", command::check),
         ["faults"] => alone("Docker faults", faults::check),
         ["faults", filter] => alone("Docker faults", || faults::some(filter)),
+        ["mapped"] => alone("conformance with ids of its own", elsewhere::mapped),
         ["gvisor"] => alone("conformance in gVisor", elsewhere::gvisor),
         ["podman"] => alone("conformance on Podman", elsewhere::podman),
         ["remote"] => alone("conformance on another machine", elsewhere::remote),
-        _ => bail!("what was meant: start, stop, status, test, check, commands, faults, gvisor, podman or remote?"),
+        _ => bail!(
+            "what was meant: start, stop, status, test, check, commands, faults, mapped, gvisor, podman or remote?"
+        ),
     }
 }
 
@@ -83,6 +86,7 @@ pub(crate) fn suites(suites: &mut Suites) {
     let daemon = with_images(Lifetime::OfThisProcess);
     suites.run("conformance, docker", elsewhere::here);
     suites.run("… as a user of its socket", elsewhere::as_user);
+    suites.run("… with ids of its own", elsewhere::mapped);
     suites.run("… on another machine", elsewhere::remote);
     suites.run("… in gVisor", elsewhere::gvisor);
     suites.run("… on Podman", elsewhere::podman);

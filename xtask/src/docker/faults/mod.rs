@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
     count,
-    daemon::{Daemon, Lifetime, Places},
+    daemon::{Daemon, Lifetime, Manner, Places},
     images, leftovers,
 };
 use crate::{need, suites::Counts, tree::built};
@@ -105,7 +105,7 @@ pub(crate) fn some(filter: &str) -> Result<Counts> {
 fn one_ground(number: usize, next: impl Fn() -> Option<(&'static str, Case)>) -> Result<Counts> {
     let places = Places::named(&format!("docker-faults-{number}"))?;
     ensure!(places.living().is_none(), "another run of this suite has a daemon");
-    let daemon = Daemon::start_at(places.clone(), Lifetime::OfThisProcess)?;
+    let daemon = Daemon::start_at(places.clone(), Lifetime::OfThisProcess, Manner::Usual)?;
     images::load(&daemon.client(), &["busybox"])?;
     let folder = places.run.join("glovebox");
     fs::create_dir_all(&folder)?;
