@@ -243,12 +243,13 @@ pub trait Backend: Send + Sync {
         None
     }
 
-    /// Takes hold of a living sandbox, whoever made it. Its spec is that which it was made by.
+    /// Takes hold of a living sandbox, whoever made it. Its spec is that which it was made by. Who did so, or made it, lets go of it once,
+    /// whatever becomes of the sandbox.
     async fn open(&self, _id: SandboxId, _spec: &SandboxSpec) -> Result<Created> {
         Err(not_supported(self.name(), "sandboxes that stay"))
     }
 
-    /// Lets go of a living sandbox without ending it.
+    /// Lets go of a living sandbox without ending it, or after its end.
     fn release(&self, _id: SandboxId) {}
 
     /// Freezes all processes of a living sandbox, and gives back memory that they do not need for that. Says how many bytes,

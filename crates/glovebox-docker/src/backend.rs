@@ -15,17 +15,14 @@ use std::{
     collections::HashMap,
     fmt, io,
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use glovebox_core::{
-    Backend, Created, Error, ErrorCode, Evidence, Features, Found, GuestStream, Image, ImageReference, Isolation,
-    LimitsInForce, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState, UsageNow,
+    Backend, Created, Error, ErrorCode, Evidence, Features, Found, GuestStream, Holders, Image, ImageReference,
+    Isolation, LimitsInForce, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState, UsageNow,
 };
 use jiff::Timestamp;
 use tokio::{
@@ -75,6 +72,7 @@ pub struct DockerBackend {
     /// The files of ours that an engine on another machine has.
     installed: Installed,
     sandboxes: Sandboxes,
+    holders: Holders,
     /// Where the records of living ones are.
     stores: Stores,
     /// How often what others left is removed, in a process that lives that long.
@@ -113,8 +111,6 @@ struct Held {
     /// What was in the folders and volumes that it writes, before it began.
     before: Before,
     watching: Watching,
-    /// How many in this process hold on to a living sandbox.
-    users: AtomicUsize,
     /// Why it is not known to have ended, although Docker was asked to end it.
     unended: Mutex<Option<Error>>,
     /// Why the guest could not be met.
@@ -153,10 +149,11 @@ impl DockerBackend {
     /// A backend for the engine that the settings name. Nothing is asked of it yet.
     pub fn new(settings: Settings) -> Result<Self> {
         let client = Client::new(settings.host.as_deref())?;
-        let (sandboxes, stores) = (Sandboxes::default(), Stores::below(settings.data_folder.clone()));
+        let (sandboxes, holders) = (Sandboxes::default(), Holders::default());
+        let stores = Stores::below(settings.data_folder.clone());
         let (machine, sweeps) = (OnceCell::new(), AtomicBool::default());
         let (installed, sweeps_every) = (Installed::default(), sweeping::EVERY);
-        Ok(DockerBackend { client, settings, machine, installed, sandboxes, stores, sweeps_every, sweeps })
+        Ok(DockerBackend { client, settings, machine, installed, sandboxes, holders, stores, sweeps_every, sweeps })
     }
 
     /// Removes what dead owners left at another pace than once an hour. The first time is with the first sandbox, behind its
@@ -414,7 +411,7 @@ impl Backend for DockerBackend {
 
     fn release(&self, id: SandboxId) {
         let mut all = self.all();
-        if all.get(&id).is_some_and(|held| held.users.fetch_sub(1, Ordering::Relaxed) == 1) {
+        if self.holders.let_go(id) {
             all.remove(&id);
         }
     }

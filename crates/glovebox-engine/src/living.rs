@@ -392,6 +392,7 @@ impl Engine {
             Err(error) => {
                 // The first failure is the one that explains.
                 let _ = self.backend().destroy(id).await;
+                self.backend().release(id);
                 Err(error)
             }
         }
@@ -410,7 +411,11 @@ impl Engine {
                 return Ok(());
             }
             match self.backend().open(id, &through_guest::spec_for(&**self.backend(), spec)).await {
-                Ok(_) => return self.backend().destroy(id).await,
+                Ok(_) => {
+                    let ended = self.backend().destroy(id).await;
+                    self.backend().release(id);
+                    return ended;
+                }
                 // It ended by itself in between.
                 Err(error) if error.code == ErrorCode::WrongState => return Ok(()),
                 // It has just ended, and its keeper is about to tidy up behind it.

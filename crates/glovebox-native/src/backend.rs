@@ -18,9 +18,9 @@ use std::{
 
 use async_trait::async_trait;
 use glovebox_core::{
-    Backend, ContentKeeper, Created, Error, ErrorCode, Evidence, Features, Found, GivenFile, GuestStream, Image,
-    Isolation, Layer, LimitsInForce, LookFor, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState, Tier,
-    UsageNow, WorkspaceLook,
+    Backend, ContentKeeper, Created, Error, ErrorCode, Evidence, Features, Found, GivenFile, GuestStream, Holders,
+    Image, Isolation, Layer, LimitsInForce, LookFor, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState,
+    Tier, UsageNow, WorkspaceLook,
 };
 use jiff::Timestamp;
 use rustix::process::{Signal, pidfd_send_signal};
@@ -52,6 +52,7 @@ pub struct NativeBackend {
     program: Option<PathBuf>,
     cgroups: OnceLock<Cgroups>,
     sandboxes: Mutex<HashMap<SandboxId, Held>>,
+    holders: Holders,
 }
 
 /// The launcher of this process.
@@ -66,8 +67,6 @@ struct Launcher {
 struct Held {
     /// Where a living sandbox is found.
     living: Option<LivingFolder>,
-    /// How many in this process hold on to a living sandbox.
-    users: usize,
     /// Who keeps it, if it is not the launcher of this process.
     keeper: Option<OwnedFd>,
     channel: Option<OwnedFd>,
@@ -125,7 +124,13 @@ impl NativeBackend {
             }
             Forked::Parent { pid, .. } => {
                 let launcher = Some(Launcher { control, pid: pid.as_raw_nonzero().get() });
-                Ok(NativeBackend { launcher, program: None, cgroups: OnceLock::new(), sandboxes: Mutex::default() })
+                Ok(NativeBackend {
+                    launcher,
+                    program: None,
+                    cgroups: OnceLock::new(),
+                    sandboxes: Mutex::default(),
+                    holders: Holders::default(),
+                })
             }
         }
     }
@@ -236,7 +241,6 @@ impl Backend for NativeBackend {
         let required = spec.required_layers.clone();
         let held = Held {
             living,
-            users: 1,
             keeper: None,
             channel,
             answer,
@@ -249,7 +253,11 @@ impl Backend for NativeBackend {
             ending: None,
             group: None,
         };
-        self.held().insert(id, held);
+        let mut all = self.held();
+        if held.living.is_some() {
+            self.holders.add(id);
+        }
+        all.insert(id, held);
         Ok(())
     }
 
@@ -446,11 +454,8 @@ impl Backend for NativeBackend {
 
     fn release(&self, id: SandboxId) {
         let mut all = self.held();
-        if let Some(held) = all.get_mut(&id) {
-            held.users -= 1;
-            if held.users == 0 {
-                all.remove(&id);
-            }
+        if self.holders.let_go(id) {
+            all.remove(&id);
         }
     }
 

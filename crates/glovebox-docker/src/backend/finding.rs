@@ -1,10 +1,7 @@
 //! Finding containers again that somebody else, or an earlier process, made.
 
 use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -104,13 +101,10 @@ impl DockerBackend {
                 self.find_held(id, spec).await?.ok_or_else(stopped)?
             }
         };
-        let held = {
-            let mut all = self.all();
-            let held = all.entry(id).or_insert(found);
-            held.users.fetch_add(1, Ordering::Relaxed);
-            held.clone()
-        };
-        held.met.get().map(|met| met.created.clone()).ok_or_else(|| gone(id))
+        let mut all = self.all();
+        let met = all.entry(id).or_insert(found).met.get().ok_or_else(|| gone(id))?;
+        self.holders.add(id);
+        Ok(met.created.clone())
     }
 
     /// What is known of the container of a sandbox that runs, whoever made it.
@@ -169,7 +163,6 @@ impl DockerBackend {
             met,
             before: self.look_at_volumes(spec).await,
             watching: Watching::default(),
-            users: AtomicUsize::new(0),
             unended: Mutex::default(),
             trouble: Mutex::default(),
         })))

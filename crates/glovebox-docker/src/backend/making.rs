@@ -101,13 +101,19 @@ impl DockerBackend {
             met: OnceCell::new(),
             before,
             watching: Watching::default(),
-            users: AtomicUsize::new(1),
             unended: Mutex::default(),
             trouble: Mutex::default(),
         });
-        self.all().insert(id, held.clone());
+        {
+            let mut all = self.all();
+            if spec.living.is_some() {
+                self.holders.add(id);
+            }
+            all.insert(id, held.clone());
+        }
         if let Err(error) = self.start_container(&held).await {
             let _ = glovebox_core::Backend::destroy(self, id).await;
+            glovebox_core::Backend::release(self, id);
             let error = explained(error, spec);
             return Err(if is_gvisor { gvisor::explained(error) } else { error });
         }

@@ -67,6 +67,7 @@ impl NativeBackend {
             program: Some(program.into()),
             cgroups: Default::default(),
             sandboxes: Default::default(),
+            holders: Default::default(),
         }
     }
 
@@ -95,7 +96,6 @@ impl NativeBackend {
         let limits = limits_in_force(spec, &plan, lowered(&spec.limits, &plan));
         let held = Held {
             living: Some(folder.clone()),
-            users: 1,
             keeper: Some(keeper),
             channel: None,
             answer: Some(answer),
@@ -115,9 +115,9 @@ impl NativeBackend {
     }
 
     /// Notes a sandbox that is being opened. Others in this process may be opening it too, and each of them lets go of it once.
-    fn begin_opening(&self, id: SandboxId, mut held: Held) -> Opening<'_> {
+    fn begin_opening(&self, id: SandboxId, held: Held) -> Opening<'_> {
         let mut all = self.held();
-        held.users += all.get(&id).map_or(0, |held| held.users);
+        self.holders.add(id);
         all.insert(id, held);
         Opening { backend: self, id, opened: false }
     }
@@ -128,10 +128,9 @@ impl NativeBackend {
             return None;
         }
         folder.guest().ok()??;
-        let mut all = self.held();
-        let held = all.get_mut(&folder.id)?;
-        let created = held.created.clone()?;
-        held.users += 1;
+        let all = self.held();
+        let created = all.get(&folder.id)?.created.clone()?;
+        self.holders.add(folder.id);
         Some(created)
     }
 

@@ -38,6 +38,7 @@ cases!["living":
     a_sandbox_that_could_not_be_made_leaves_nothing needs(living),
     what_is_destroyed_is_gone needs(living),
     whoever_works_in_a_sandbox_that_is_ended_is_told_by_whom needs(living),
+    who_held_a_sandbox_before_its_end_takes_nothing_from_who_holds_it_after_a_start needs(living),
     the_end_that_is_told_is_the_one_that_comes_first needs(living),
 ];
 
@@ -400,6 +401,26 @@ async fn what_is_destroyed_is_gone(w: World) {
     expect_nothing(&w, id);
     let error = w.engine().destroy(&id.to_string()).await.expect_err("it is gone");
     assert_eq!(error.code, ErrorCode::SandboxNotFound);
+}
+
+async fn who_held_a_sandbox_before_its_end_takes_nothing_from_who_holds_it_after_a_start(w: World) {
+    for by_us in [true, false] {
+        let before = create(&w, NewSandbox::default()).await;
+        let (id, text) = (before.id(), before.id().to_string());
+        match by_us {
+            true => drop(w.engine().stop(&text).await.expect("it can be stopped")),
+            false => w.kill_guest(id),
+        }
+        until(&w, id, SandboxState::Stopped).await;
+        let after = w.engine().restart(&text).await.expect("it starts again");
+        drop(before);
+        w.backend().connect(id).await.map(drop).expect("it is still held");
+        let result = after.run(request("echo still")).await.expect("it is still held");
+        assert_eq!(result.outcome, Outcome::Exited { code: 0 }, "{:?}", result.warnings);
+        drop(after);
+        assert!(w.backend().connect(id).await.is_err(), "nobody holds it any more");
+        destroy(&w, id).await;
+    }
 }
 
 async fn whoever_works_in_a_sandbox_that_is_ended_is_told_by_whom(w: World) {
