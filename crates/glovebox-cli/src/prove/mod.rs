@@ -58,6 +58,9 @@ pub(crate) struct Tried {
 /// How long a probe may take unless its row says otherwise.
 const PROBE_TIME: Duration = Duration::from_secs(10);
 
+/// How often something is tried that ended its sandbox, where nobody says why.
+const TRIES: usize = 3;
+
 /// The kinds of sandboxes that rows run in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
@@ -81,25 +84,32 @@ pub(crate) async fn all(tried: &Tried, canaries: &mut Canaries) -> Result<Vec<Ch
     let mut places = BTreeMap::from([(Place::Plain, Ok(plain))]);
     let mut checks = vec![layers(&missing, tried.ground)];
     for row in GUARANTEES {
-        if let Entry::Vacant(free) = places.entry(row.place) {
-            let made = Inside::make(tried, row.place, &program, canaries).await;
-            free.insert(made.map_err(|error| error.message));
-        }
-        // Where no root can be made inside, there is nobody stronger than the ordinary user to try it.
-        let no_root = row.place == Place::AsRoot && places[&row.place].is_err();
-        let place = if no_root { Place::Plain } else { row.place };
-        let verdict = match places.get_mut(&place) {
-            Some(Ok(inside)) => inside.judge(row, canaries).await,
-            Some(Err(why)) => Verdict::Unknown(why.clone()),
-            None => Verdict::Unknown("its sandbox was not made".into()),
+        let mut tries = 0;
+        let (verdict, no_root) = loop {
+            tries += 1;
+            if let Entry::Vacant(free) = places.entry(row.place) {
+                let made = Inside::make(tried, row.place, &program, canaries).await;
+                free.insert(made.map_err(|error| error.message));
+            }
+            // Where no root can be made inside, there is nobody stronger than the ordinary user to try it.
+            let no_root = row.place == Place::AsRoot && places[&row.place].is_err();
+            let place = if no_root { Place::Plain } else { row.place };
+            let verdict = match places.get_mut(&place) {
+                Some(Ok(inside)) => inside.judge(row, canaries).await,
+                Some(Err(why)) => Verdict::Unknown(why.clone()),
+                None => Verdict::Unknown("its sandbox was not made".into()),
+            };
+            // What was tried may have ended the sandbox; the next is tried in another one.
+            let is_lost = places.get(&place).is_some_and(|inside| inside.as_ref().is_ok_and(|inside| inside.is_lost));
+            if is_lost && let Some(Ok(lost)) = places.remove(&place) {
+                // There is nothing left to end.
+                let _ = lost.sandbox.destroy().await;
+            }
+            // An engine may miss why a sandbox ended, and tell it the next time.
+            if !is_lost || tries == TRIES || !matches!(verdict, Verdict::Unknown(_)) {
+                break (verdict, no_root);
+            }
         };
-        // What was tried may have ended the sandbox; the next is tried in another one.
-        if places.get(&place).is_some_and(|inside| inside.as_ref().is_ok_and(|inside| inside.is_lost))
-            && let Some(Ok(lost)) = places.remove(&place)
-        {
-            // There is nothing left to end.
-            let _ = lost.sandbox.destroy().await;
-        }
         let verdict = match row.not_promised(tier, tried.ground) {
             Some(where_not) => verdict.not_promised(where_not),
             None => verdict,

@@ -104,8 +104,8 @@ pub(super) fn memory(seen: &Seen, _: &mut Canaries) -> Verdict {
         {
             Verdict::Holds("it was refused".into())
         }
-        // The host sees one program there, which is all of the sandbox.
-        Outcome::Lost if seen.warnings.iter().any(|warning| warning.message.contains("out of memory")) => {
+        // The host sees one program there, which is all of the sandbox. That it may have been so is not enough.
+        Outcome::Lost if seen.warnings.iter().any(|warning| warning.message.ends_with("was out of memory")) => {
             Verdict::Holds("the sandbox ended with it".into())
         }
         _ => seen.strange(),

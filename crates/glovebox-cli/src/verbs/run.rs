@@ -392,7 +392,9 @@ pub(super) fn explain_not_found(
                 Image::Host => missing,
                 // Nothing of this machine helps.
                 Image::Reference(image) => {
-                    missing.hint(format!("the image {image} has no {}; {another}", language.name))
+                    let hint = format!("the image {image} has no {}; {another}", language.name);
+                    let has_own = sandbox.is_none() && backends::of_catalog(language.name).is_some();
+                    missing.hint(if has_own { hint + ", and without it the language has one of its own" } else { hint })
                 }
             };
         }

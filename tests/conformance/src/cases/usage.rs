@@ -38,12 +38,13 @@ async fn what_a_sandbox_uses_is_told_while_it_runs(w: World) {
     let before = sandbox.usage().await.expect("the usage is told");
     assert_eq!(before.processes, 0, "{before:?}");
     let mut run = sandbox.start(request(BUSY)).await.expect("the run starts");
+    // What wrote the file has ended then.
+    read_until(&mut run, "ready\n").await;
     let now = until(&sandbox, "it is busy", |usage| {
-        // What wrote the file may be there a moment longer.
-        let is_alone = usage.processes == 1;
-        is_alone && usage.cpu_ms > before.cpu_ms + 50.0 && usage.disk_bytes.is_some_and(|bytes| bytes >= 8 << 20)
+        usage.cpu_ms > before.cpu_ms + 50.0 && usage.disk_bytes.is_some_and(|bytes| bytes >= 8 << 20)
     });
     let now = now.await;
+    assert_eq!(now.processes, 1, "{now:?}");
     assert!(now.memory_bytes > 100_000 && now.memory_peak_bytes >= now.memory_bytes / 2, "{now:?}");
     let by_name = w.engine().usage(&sandbox.id().to_string()).await.expect("it is found by its id");
     assert!(by_name.cpu_ms >= now.cpu_ms, "{by_name:?} after {now:?}");
