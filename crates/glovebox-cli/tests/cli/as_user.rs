@@ -33,7 +33,7 @@ impl User {
         let (uid, gid) = ids(name).expect("the account was made");
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::copy(env!("CARGO_BIN_EXE_glovebox"), dir.path().join("glovebox")).unwrap();
+        super::copy_of_the_binary(&dir.path().join("glovebox"));
         fs::create_dir(dir.path().join("home")).unwrap();
         chown(dir.path().join("home"), Some(uid), Some(gid)).expect("this test needs root");
         User { dir, uid, gid }

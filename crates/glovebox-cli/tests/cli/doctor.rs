@@ -68,7 +68,7 @@ fn an_ordinary_user_is_told_how_sandboxes_work_for_them() {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o777)).unwrap();
     // The program lies in a folder that an ordinary user may not enter.
     let program = folder.join("glovebox");
-    std::fs::copy(env!("CARGO_BIN_EXE_glovebox"), &program).unwrap();
+    super::copy_of_the_binary(&program);
     let mut command = std::process::Command::new(program);
     command.args(["doctor", "--json"]).uid(54321).gid(54321).env_clear().env("HOME", folder).current_dir(folder);
     let document = Called::new(command.output().unwrap()).document();

@@ -130,7 +130,7 @@ fn a_user_whose_group_is_not_that_of_the_account_makes_sandboxes_without_sub_ids
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).expect("open to the user");
     }
     let program = folder.join("glovebox");
-    std::fs::copy(env!("CARGO_BIN_EXE_glovebox"), &program).expect("the program where the user can start it");
+    super::copy_of_the_binary(&program);
     for (name, text) in [
         ("passwd", "root:x:0:0::/root:/bin/sh\nanna:x:54320:54320::/:/bin/sh\n"),
         ("subuid", "anna:700000:65536\n"),
@@ -205,7 +205,7 @@ fn in_a_chroot_a_run_says_what_the_doctor_says() {
     for folder in ["lib", "lib64"] {
         std::os::unix::fs::symlink(format!("usr/{folder}"), root.join(folder)).expect("a link of the new root");
     }
-    std::fs::copy(env!("CARGO_BIN_EXE_glovebox"), root.join("bin/glovebox")).expect("the program in the new root");
+    super::copy_of_the_binary(&root.join("bin/glovebox"));
     let enter = "for f in usr dev; do mount --rbind /$f $f; done && mount -t proc proc proc && exec chroot . \"$@\"";
     let call = |args: &[&str]| {
         let mut command = Command::new("unshare");

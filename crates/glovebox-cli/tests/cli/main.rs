@@ -165,6 +165,15 @@ fn feed(mut child: Child, input: &[u8]) -> Output {
     })
 }
 
+/// Puts a copy of the binary where an ordinary user may start it.
+///
+/// Another process writes it: what this one has open for writing is for a moment open in each child that another test starts, and a file
+/// that anybody may write cannot be executed.
+fn copy_of_the_binary(target: &Path) {
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_glovebox")).arg(target).status().expect("cp runs");
+    assert!(copied.success(), "the binary cannot be copied to {}", target.display());
+}
+
 /// Whether a process of the host has this word among its arguments.
 fn is_running(word: &str) -> bool {
     let entries = std::fs::read_dir("/proc").expect("/proc");

@@ -53,7 +53,7 @@ fn no_guarantee_is_broken_for_an_ordinary_user() {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o777)).unwrap();
     // The program lies in a folder that an ordinary user may not enter.
     let program = folder.join("glovebox");
-    std::fs::copy(env!("CARGO_BIN_EXE_glovebox"), &program).unwrap();
+    super::copy_of_the_binary(&program);
     let mut command = Command::new(program);
     command.args(["prove", "--json"]).uid(54322).gid(54322).env_clear().env("HOME", folder).current_dir(folder);
     let called = Called::new(command.output().unwrap());

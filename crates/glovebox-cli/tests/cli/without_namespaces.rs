@@ -16,7 +16,7 @@ const USER: u32 = 64_321;
 fn call(bench: &Bench, who: &str, args: &[&str]) -> Called {
     let (program, home) = (bench.dir.path().join("glovebox"), bench.home());
     if !program.exists() {
-        fs::copy(env!("CARGO_BIN_EXE_glovebox"), &program).expect("the binary can be copied");
+        super::copy_of_the_binary(&program);
         fs::set_permissions(bench.dir.path(), fs::Permissions::from_mode(0o755)).expect("the folder can be opened");
         for folder in [bench.work(), home.clone()] {
             chown(folder, Some(USER), Some(USER)).expect("root gives its files away");
