@@ -10,7 +10,7 @@
   "use strict";
   const fs = require("fs"), vm = require("vm"), util = require("util"), path = require("path");
   const { Session } = require("inspector"), { Socket } = require("net"), Module = require("module"), { createRequire, builtinModules } = Module;
-  const { pathToFileURL } = require("url"), { promiseHooks } = require("v8");
+  const { pathToFileURL } = require("url"), { promiseHooks } = require("v8"), { setImmediate } = require("timers"), { executionAsyncId } = require("async_hooks");
   const { process, Buffer, console } = user;
   const { readSync, writeSync, openSync, closeSync, fstatSync } = fs;
   const { from: bytesFrom, concat, isBuffer } = Buffer;
@@ -35,12 +35,22 @@
       }
     }
   };
-  const say = (header, payload = bytesFrom("")) => {
+  // An interrupt ends what runs in `goScript` at any point, ours too, and nobody can tell how much of a message was written then.
+  // So only what the socket takes whole or not at all is written there. The rest waits.
+  const AT_ONCE = 16 << 10;
+  let canBeCut = false;
+  let waiting = [];
+  const send = (data) => {
     try {
-      writeAll(CONTROL, concat([bytesFrom(header + "\n"), payload]));
+      writeAll(CONTROL, data);
     } catch {
       leave(70);
     }
+  };
+  const say = (header, payload = bytesFrom("")) => {
+    const data = concat([bytesFrom(header + "\n"), payload]);
+    if (canBeCut && (waiting.length || data.length > AT_ONCE)) waiting.push(data);
+    else send(data);
   };
   const cut = (text, limit) =>
     text.length <= limit
@@ -191,17 +201,23 @@
   const EXIT = Symbol("process.exit"); // Thrown to leave the code that called it.
   const inspector = new Session();
   const abandoned = []; // What `keepPromise` kept of runs that ended before their code did.
+  /** Whether it is too late to say how a run ended: it was interrupted, or has said so before. */
+  const isOver = (of) => !of || run !== of || of.code !== undefined;
   const end = (of, code) => {
-    if (run !== of || !of) return; // The late end of one that was interrupted.
-    if (run.error) say(`exception ${run.error.length}`, run.error);
-    if (!run.answered) abandoned.push(run.kept);
+    if (isOver(of)) return;
+    of.code = code & 255;
+    if (!canBeCut) tellEnd(of);
+  };
+  const tellEnd = (of) => {
+    if (of.error) say(`exception ${of.error.length}`, of.error);
+    if (!of.answered) abandoned.push(of.kept);
     run = null;
     process.exitCode = undefined;
     inspector.post("Runtime.releaseObjectGroup", { objectGroup: "run" });
-    say(`done ${code & 255} ${of.token}`);
+    say(`done ${of.code} ${of.token}`);
   };
   const fail = (of, error, details) => {
-    if (run !== of || !of) return;
+    if (isOver(of)) return;
     if (error === EXIT) return end(of, of.exit);
     try {
       report(error, details);
@@ -211,7 +227,7 @@
     end(of, 1);
   };
   const succeed = (of, value) => {
-    if (run !== of) return;
+    if (isOver(of)) return;
     if (value !== undefined) {
       attempt(() => Object.defineProperty(user, "_", { value, configurable: true, writable: true }));
       show(value, "value");
@@ -219,7 +235,7 @@
     end(of, of.exit ?? Number(process.exitCode ?? 0));
   };
   const interrupted = (of) => {
-    if (run !== of || !of) return;
+    if (isOver(of)) return;
     const told = "Interrupted: the run was interrupted\n";
     writeError(told);
     run.error = bytesFrom(JSON.stringify({ name: "Interrupted", message: "the run was interrupted", traceback: told }));
@@ -250,7 +266,6 @@
     });
   };
   const evaluate = (of, code) => {
-    keepPromise(of);
     const expression = `${code}\n//# sourceURL=${of.name}`;
     inspector.post("Runtime.evaluate", { expression, replMode: true, objectGroup: "run" }, (refused, answer) => {
       of.answered = true;
@@ -270,7 +285,24 @@
     });
     of.stopKeeping();
     // What follows an `await` that has nothing to wait for runs here, where it can be stopped.
-    process._tickCallback?.();
+    runPending();
+  };
+  let lastCut = null; // What the last interrupt threw.
+  const runPending = () => process._tickCallback?.();
+  /** Runs what an interrupt can stop. Gives back what was thrown. */
+  const breakable = (go) => {
+    let thrown = null;
+    importFrom.go = go;
+    hide(OURS, importFrom);
+    canBeCut = true;
+    try {
+      goScript.runInThisContext({ breakOnSigint: true });
+    } catch (error) {
+      thrown = { error, wasCut: error?.code === "ERR_SCRIPT_EXECUTION_INTERRUPTED" };
+    }
+    canBeCut = false;
+    for (const data of waiting.splice(0)) send(data);
+    return thrown;
   };
   const start = ({ code, env, cwd, token }) => {
     const of = (run = { name: `<run-${++runs}>`, token, values: 0, results: 0, bytes: 0, kept: [] });
@@ -284,15 +316,18 @@
     } catch (error) {
       return fail(of, error);
     }
-    try {
-      importFrom.go = () => evaluate(of, withImports(code));
-      hide(OURS, importFrom);
-      goScript.runInThisContext({ breakOnSigint: true });
-    } catch (error) {
-      of.stopKeeping?.(); // No `finally` runs in what is interrupted.
-      if (error?.code !== "ERR_SCRIPT_EXECUTION_INTERRUPTED") throw error; // Node's own books need to know of it.
+    keepPromise(of);
+    const context = executionAsyncId();
+    const thrown = breakable(() => evaluate(of, withImports(code)));
+    of.stopKeeping(); // Again, if it was done: it may have been cut.
+    if (thrown?.wasCut) {
+      breakable(runPending); // What its code left to be done would run later, where nothing can stop it.
+      lastCut = thrown.error;
       interrupted(of);
     }
+    if (run === of && of.code !== undefined) tellEnd(of);
+    // Node's own books need to know of it: they may still stand in what was left, and are put right when an error is seen at the top.
+    if (thrown && (!thrown.wasCut || executionAsyncId() !== context)) throw thrown.error;
   };
 
   // What code finds there.
@@ -384,6 +419,7 @@
   };
   process.on("SIGINT", () => interrupted(run));
   process.on("uncaughtException", (error) => {
+    if (error === lastCut && lastCut) return;
     if (process.listenerCount("uncaughtException") > 1) return; // The user's own takes it.
     if (run) fail(run, error);
     else if (error !== EXIT) writeError(`${plainText(error)}\n`);
@@ -410,7 +446,8 @@
         have -= need;
         const body = all.utf8Slice(head, need);
         need = 0;
-        start(JSON.parse(body));
+        // Node's loop sees signals last, some of them a round later: an interrupt of the run before must not meet this one.
+        setImmediate(() => setImmediate(() => start(JSON.parse(body))));
       }
     }
     return true;

@@ -1,6 +1,10 @@
 //! JavaScript.
 
-use std::fs;
+use std::{
+    fs,
+    os::unix::process::ExitStatusExt,
+    time::{Duration, Instant},
+};
 
 use super::{Session, done};
 
@@ -150,6 +154,38 @@ fn an_interrupt_stops_the_run_and_nothing_else() {
         node.run("x").expect_shown(&["'kept'"]);
     }
     let _ = rustix::process::kill_process_group(node.group(), rustix::process::Signal::INT);
+    node.run("x").expect_shown(&["'kept'"]);
+}
+
+/// An interrupt can hit what the driver itself does at the end of a run, or while it sends a result. Node has moments at which nothing
+/// handles one, when it goes from one way of handling to the other, and ends: a session that is lost is told of, a run without an end is not.
+#[test]
+fn an_interrupt_at_any_moment_leaves_a_run_with_an_end_and_whole_results() {
+    let mut node = node();
+    node.run("const x = 'kept'");
+    for moment in 0..150 {
+        node.send("x", &[], None);
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_micros(20 * moment) {
+            std::hint::spin_loop();
+        }
+        let _ = rustix::process::kill_process_group(node.group(), rustix::process::Signal::INT);
+        let seen = node.follow(&done());
+        if seen.died.and_then(|status| status.signal()) == Some(2) {
+            node = self::node();
+            node.run("const x = 'kept'");
+            continue;
+        }
+        assert!(matches!(seen.code, Some(0 | 130)), "{moment}: {seen:?}");
+    }
+    // Node may keep one that came at the end of a run for the next that takes long enough.
+    while node.run("for (const begin = Date.now(); Date.now() - begin < 100; );").code == Some(130) {}
+    for _ in 0..10 {
+        let code = "console.log('go'); for (let i = 0; i < 20; i++) display.html('x'.repeat(1 << 20)); for (;;);";
+        let seen = node.interrupt(code, "go\n");
+        assert_eq!(seen.code, Some(130));
+        assert!(seen.results.iter().all(|shown| shown.bytes.len() == 1 << 20));
+    }
     node.run("x").expect_shown(&["'kept'"]);
 }
 
