@@ -211,4 +211,22 @@ impl Error {
         self.source = Some(source);
         self
     }
+
+    /// The same error with a failure of the host below it. Where that is a want of descriptors it is another error, which says so.
+    #[must_use]
+    pub fn or_too_many(self, cause: io::Error) -> Self {
+        match cause.raw_os_error() {
+            Some(EMFILE) => Error::new(ErrorCode::TooMany, "this process has as many files open as it may")
+                .because(cause)
+                .hint("ulimit -n tells how many that are, and raises it; or do less at one time"),
+            Some(ENFILE) => {
+                Error::new(ErrorCode::TooMany, "this machine has as many files open as it may").because(cause)
+            }
+            _ => self.because(cause),
+        }
+    }
 }
+
+/// The kernel's number for a machine that has no descriptor left, and for a process that has none.
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;

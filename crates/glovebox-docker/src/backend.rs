@@ -303,18 +303,19 @@ impl Backend for DockerBackend {
     async fn connect(&self, id: SandboxId) -> Result<GuestStream> {
         let held = self.held(id)?;
         if held.spec.living.is_some() {
+            let (held, is_paused) = self.look_again(id, held).await?;
             if let Some(other) = held.meeting.other_way(&self.client.place) {
                 let message =
                     format!("the sandbox {id} was started by way of {other}, and this is {}", self.client.place);
                 return Err(Error::new(ErrorCode::WrongState, message).hint(format!("set DOCKER_HOST={other}")));
             }
             // The guest is frozen with all else, and would not answer.
-            if self.is_paused(id).await? {
+            if is_paused {
                 let message = format!("the sandbox {id} is paused");
                 return Err(Error::new(ErrorCode::WrongState, message).hint(format!("glovebox resume {id}")));
             }
             return Ok(match self.client.is_local() {
-                true => Box::new(held.connect().await.map_err(|error| gone(id).because(error))?),
+                true => Box::new(held.connect().await.map_err(|error| gone(id).or_too_many(error))?),
                 false => Box::new(self.reach(id, &held).await?),
             });
         }
@@ -436,8 +437,8 @@ impl Backend for DockerBackend {
     }
 
     async fn resume(&self, id: SandboxId) -> Result<()> {
-        let held = self.held(id)?;
-        if !self.is_paused(id).await? {
+        let (held, is_paused) = self.look_again(id, self.held(id)?).await?;
+        if !is_paused {
             return Ok(());
         }
         held.meeting.note_pause(false).map_err(host_io)?;
@@ -479,7 +480,7 @@ fn gone(id: SandboxId) -> Error {
 /// What is said of a failure of this machine's own.
 fn host_io(error: io::Error) -> Error {
     let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-    let failed = Error::new(ErrorCode::HostIo, "an operation of the host failed").because(error);
+    let failed = Error::new(ErrorCode::HostIo, "an operation of the host failed").or_too_many(error);
     if is_full { failed.hint("make room on the disk of the data folder, or use another --data-dir") } else { failed }
 }
 

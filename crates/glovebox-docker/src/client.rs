@@ -239,6 +239,9 @@ impl Client {
 
     /// What is said of an answer that is a failure.
     pub(crate) fn failed(&self, what: &str, error: DockerError) -> Error {
+        if let Some(cause) = transport::want_of_descriptors(&error) {
+            return Error::new(ErrorCode::BackendUnavailable, "Docker cannot be asked").or_too_many(cause);
+        }
         if let Some((trouble, hint)) = transport::trouble(&error) {
             let message = format!("Docker at {} cannot be reached: {trouble}", self.place);
             let cause = std::io::Error::other(transport::bottom(&error));

@@ -16,6 +16,7 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
+use rustix::io::Errno;
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, RootCertStore,
     crypto::ring,
@@ -131,6 +132,13 @@ pub(crate) fn trouble(error: &DockerError) -> Option<(String, &'static str)> {
         return Some(("you may not use its socket".to_owned(), hint));
     }
     causes.iter().find_map(|cause| cause.downcast_ref::<rustls::Error>()).map(explained)
+}
+
+/// The failure of the system where there was no descriptor for a connection.
+pub(crate) fn want_of_descriptors(error: &DockerError) -> Option<io::Error> {
+    let numbers = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
+    let causes = causes(error).into_iter().filter_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error());
+    causes.into_iter().find(|number| numbers.contains(number)).map(io::Error::from_raw_os_error)
 }
 
 /// What is at the bottom of a failure, in the words of the machine.

@@ -19,10 +19,7 @@ use glovebox_core::{
     EndReason, Error, ErrorCode, Result, SANDBOXES_DIR, SandboxId, SandboxName, SandboxRecord, living_store,
 };
 use jiff::Timestamp;
-use rustix::{
-    fs::{FlockOperation, flock},
-    io::Errno,
-};
+use rustix::fs::{FlockOperation, flock};
 use serde::Deserialize;
 
 use crate::living::Act;
@@ -429,13 +426,8 @@ fn not_found(text: &str) -> Error {
 }
 
 fn failed(error: io::Error) -> Error {
-    if Errno::from_io_error(&error).is_some_and(|errno| [Errno::MFILE, Errno::NFILE].contains(&errno)) {
-        return Error::new(ErrorCode::TooMany, "as many files are open as may be")
-            .because(error)
-            .hint("ulimit -n tells how many that are, and raises it; or do less at one time");
-    }
     let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-    let failed = Error::new(ErrorCode::HostIo, "the folder of sandboxes cannot be used").because(error);
+    let failed = Error::new(ErrorCode::HostIo, "the folder of sandboxes cannot be used").or_too_many(error);
     if full { failed.hint("make room on the disk of the data folder, or use another --data-dir") } else { failed }
 }
 

@@ -37,19 +37,5 @@ pub(crate) fn another_question() -> Error {
 
 /// The error for a launcher that is gone.
 pub(crate) fn no_launcher(error: io::Error) -> Error {
-    let lost = Error::new(ErrorCode::SandboxLost, "the launcher does not answer");
-    or_too_many(lost, error)
-}
-
-/// An error with its cause; where that is a lack of descriptors, an error that says so.
-pub(crate) fn or_too_many(error: Error, cause: io::Error) -> Error {
-    match cause.raw_os_error() {
-        Some(libc::EMFILE) => Error::new(ErrorCode::TooMany, "this process has as many files open as it may")
-            .because(cause)
-            .hint("ulimit -n tells how many that are, and raises it; or do less at one time"),
-        Some(libc::ENFILE) => {
-            Error::new(ErrorCode::TooMany, "this machine has as many files open as it may").because(cause)
-        }
-        _ => error.because(cause),
-    }
+    Error::new(ErrorCode::SandboxLost, "the launcher does not answer").or_too_many(error)
 }

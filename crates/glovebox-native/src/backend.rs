@@ -5,6 +5,7 @@ mod evidence;
 mod features;
 mod living;
 mod looking;
+mod meeting;
 mod planning;
 
 use std::{
@@ -19,15 +20,15 @@ use std::{
 use async_trait::async_trait;
 use glovebox_core::{
     Backend, ContentKeeper, Created, Error, ErrorCode, Evidence, Features, Found, GivenFile, GuestStream, Holders,
-    Image, Isolation, Layer, LimitsInForce, LookFor, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState,
-    Tier, UsageNow, WorkspaceLook,
+    Isolation, Layer, LimitsInForce, LookFor, Outgrown, Result, RunId, SandboxId, SandboxSpec, SandboxState, Tier,
+    UsageNow, WorkspaceLook,
 };
 use jiff::Timestamp;
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::net::UnixStream;
 
 use crate::{
-    answers::{Answers, another_question, answer, no_launcher, or_too_many},
+    answers::{Answers, another_question, answer, no_launcher},
     cgroup::{Cgroups, HeldByGroups},
     changes::{Layers, Written},
     host_facts, launcher,
@@ -41,7 +42,7 @@ use crate::{
 
 use evidence::evidence;
 use looking::{look_for_changes, said_by_watch};
-use planning::{limits_in_force, make_plan, substitute};
+use planning::{limits_in_force, make_plan};
 
 /// Sandboxes of this host's own kernel, for root and for ordinary users.
 #[derive(Debug)]
@@ -262,9 +263,13 @@ impl Backend for NativeBackend {
     }
 
     async fn connect(&self, id: SandboxId) -> Result<GuestStream> {
+        let living = self.held().get(&id).and_then(|held| held.living.clone());
+        if let Some(folder) = living {
+            self.catch_up(&folder).await?;
+        }
         let channel = match self.held().get_mut(&id).ok_or_else(|| gone(id))? {
             Held { living: Some(folder), .. } => {
-                folder.touch().and_then(|()| folder.connect(Door::Channel)).map_err(|e| or_too_many(gone(id), e))?
+                folder.touch().and_then(|()| folder.connect(Door::Channel)).map_err(|e| gone(id).or_too_many(e))?
             }
             held => held.channel.take().ok_or_else(|| gone(id))?,
         };
@@ -275,34 +280,7 @@ impl Backend for NativeBackend {
 
     async fn ready(&self, id: SandboxId) -> Result<Created> {
         let socket = self.held().get_mut(&id).and_then(|held| held.answer.take()).ok_or_else(|| gone(id))?;
-        let (answer, fds) = answer(socket).await?;
-        let (tier, places) = match &answer {
-            Answer::Confined { places, .. } => (Tier::Landlock, places.clone()),
-            _ => (Tier::Namespaces, Vec::new()),
-        };
-        let (by_groups, guest_pid, group, present) = match answer {
-            Answer::Created { held, guest_pid, group, present } => (held, guest_pid, group, present),
-            Answer::Confined { guest_pid, present, .. } => (HeldByGroups::default(), guest_pid, String::new(), present),
-            Answer::Failed(failure) => return Err(failure.into_error()),
-            _ => return Err(gone(id)),
-        };
-        let mut fds = fds.into_iter();
-        let (Some(store), Some(guest)) = (fds.next(), fds.next()) else {
-            return Err(Error::new(ErrorCode::Internal, "the launcher's answer is not whole"));
-        };
-        let isolation = Isolation::from_checks(tier, |layer| present.contains(&layer));
-        let mut all = self.held();
-        let held = all.get_mut(&id).ok_or_else(|| gone(id))?;
-        held.made = Some(Made { store, guest, watch: fds.next(), guest_pid, group, by_groups, tier });
-        substitute(&mut held.limits, by_groups, held.as_root, &isolation);
-        if let Some(layer) = held.required.iter().find(|layer| !isolation.has(**layer)) {
-            let message = format!("the layer {layer} was asked for and is missing");
-            return Err(Error::new(ErrorCode::LayerMissing, message));
-        }
-        let created =
-            Created { isolation, limits: held.limits.clone(), places, image: Image::Host, image_digest: None };
-        held.created = Some(created.clone());
-        Ok(created)
+        self.meet(id, socket).await
     }
 
     fn counts_runs_together(&self) -> bool {
@@ -489,7 +467,7 @@ fn unavailable(message: &str) -> Error {
 }
 
 fn host_io(error: io::Error) -> Error {
-    or_too_many(Error::new(ErrorCode::HostIo, "an operation on the host failed"), error)
+    Error::new(ErrorCode::HostIo, "an operation on the host failed").or_too_many(error)
 }
 
 fn gone(id: SandboxId) -> Error {

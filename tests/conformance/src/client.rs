@@ -1,6 +1,7 @@
 //! Another process that works in a living sandbox: this program, started again. It exists to be killed.
 
 use std::{
+    ffi::OsString,
     io::{BufRead, BufReader, Write},
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
@@ -12,7 +13,24 @@ use glovebox_core::{RunId, SandboxId};
 use glovebox_engine::{Engine, Event, RunRequest};
 use glovebox_ledger::Ledger;
 
-use crate::{Subject, World};
+use crate::Subject;
+
+/// This program, and the flags by which it works with the backend that this process works with.
+pub(crate) fn this_program() -> anyhow::Result<Vec<OsString>> {
+    const WITH_VALUE: [&str; 4] = ["--backend", "--image", "--runtime", "--docker-socket"];
+    let mut words = vec![std::env::current_exe()?.into_os_string()];
+    let mut args = std::env::args_os().skip(1);
+    while let Some(word) = args.next() {
+        let text = word.to_string_lossy().into_owned();
+        if WITH_VALUE.contains(&text.as_str()) {
+            words.push(word);
+            words.extend(args.next());
+        } else if text == "--through-guest" || WITH_VALUE.iter().any(|flag| text.starts_with(&format!("{flag}="))) {
+            words.push(word);
+        }
+    }
+    Ok(words)
+}
 
 /// A process that started a run, and shows what it writes.
 pub(crate) struct Client {
@@ -24,18 +42,11 @@ pub(crate) struct Client {
 
 impl Client {
     /// Starts a process that runs a line of the shell in a sandbox, and records it.
-    pub(crate) fn start(w: &World, data_dir: &Path, sandbox: SandboxId, timeout: Duration, line: &str) -> Client {
-        let mut child = Command::new(std::env::current_exe().expect("this program has a name"))
-            .args([
-                "--backend",
-                w.backend().name(),
-                "client",
-                "--sandbox",
-                &sandbox.to_string(),
-                "--line",
-                line,
-                "--timeout-ms",
-            ])
+    pub(crate) fn start(data_dir: &Path, sandbox: SandboxId, timeout: Duration, line: &str) -> Client {
+        let program = this_program().expect("this program has a name");
+        let mut child = Command::new(&program[0])
+            .args(&program[1..])
+            .args(["client", "--sandbox", &sandbox.to_string(), "--line", line, "--timeout-ms"])
             .arg(timeout.as_millis().to_string())
             .arg("--data-dir")
             .arg(data_dir)

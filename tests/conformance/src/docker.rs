@@ -18,7 +18,7 @@ use rustix::{
     process::{Pid, Signal, kill_process},
 };
 
-use crate::{Leftovers, Subject, Traces, subject::memory_of};
+use crate::{Leftovers, Subject, Traces};
 
 /// The Docker backend.
 pub struct DockerSubject {
@@ -66,16 +66,6 @@ impl DockerSubject {
         let all: serde_json::Value = serde_json::from_str(&self.listed("/containers/json?all=1&")).ok()?;
         let is_its = |found: &&serde_json::Value| found["Labels"]["glovebox.sandbox"] == sandbox.to_string();
         Some(all.as_array()?.iter().find(is_its)?["Id"].as_str()?.to_owned())
-    }
-
-    fn guest(&self, sandbox: SandboxId) -> i32 {
-        let told = || {
-            let container = self.container(sandbox)?;
-            let seen: serde_json::Value =
-                serde_json::from_str(&self.listed(&format!("/containers/{container}/json?"))).ok()?;
-            i32::try_from(seen["State"]["Pid"].as_i64()?).ok()
-        };
-        self.backend.guest_pid(sandbox).or_else(told).expect("the sandbox has a guest")
     }
 }
 
@@ -157,8 +147,14 @@ impl Subject for DockerSubject {
         }
     }
 
-    fn guest_memory(&self, sandbox: SandboxId) -> u64 {
-        memory_of(self.guest(sandbox))
+    fn guest(&self, sandbox: SandboxId) -> i32 {
+        let told = || {
+            let container = self.container(sandbox)?;
+            let seen: serde_json::Value =
+                serde_json::from_str(&self.listed(&format!("/containers/{container}/json?"))).ok()?;
+            i32::try_from(seen["State"]["Pid"].as_i64()?).ok()
+        };
+        self.backend.guest_pid(sandbox).or_else(told).expect("the sandbox has a guest")
     }
 
     fn processes(&self) -> Vec<(&'static str, i32)> {

@@ -27,7 +27,12 @@ pub trait Subject {
     fn kill_guest(&self, sandbox: SandboxId);
 
     /// Memory of a sandbox's guest that lies in RAM, bytes.
-    fn guest_memory(&self, sandbox: SandboxId) -> u64;
+    fn guest_memory(&self, sandbox: SandboxId) -> u64 {
+        memory_of(self.guest(sandbox))
+    }
+
+    /// The process of a sandbox's guest on this host.
+    fn guest(&self, sandbox: SandboxId) -> i32;
 
     /// The processes whose memory and descriptors must stay flat, by name.
     fn processes(&self) -> Vec<(&'static str, i32)>;
@@ -73,12 +78,12 @@ impl Subject for NativeSubject {
     }
 
     fn kill_guest(&self, sandbox: SandboxId) {
-        let pid = self.backend.guest_pid(sandbox).expect("the sandbox has a guest");
-        kill_process(Pid::from_raw(pid).expect("a process id is not 0"), Signal::KILL).expect("the guest can be ended");
+        kill_process(Pid::from_raw(self.guest(sandbox)).expect("a process id is not 0"), Signal::KILL)
+            .expect("the guest can be ended");
     }
 
-    fn guest_memory(&self, sandbox: SandboxId) -> u64 {
-        memory_of(self.backend.guest_pid(sandbox).expect("the sandbox has a guest"))
+    fn guest(&self, sandbox: SandboxId) -> i32 {
+        self.backend.guest_pid(sandbox).expect("the sandbox has a guest")
     }
 
     fn processes(&self) -> Vec<(&'static str, i32)> {

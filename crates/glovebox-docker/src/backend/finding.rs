@@ -64,9 +64,21 @@ impl DockerBackend {
         owner.is_some_and(|owner| Meeting::of(&self.settings.runtime_folder, id).is_unheard(owner))
     }
 
-    /// Whether a living sandbox is paused. What is left of one that ended stays where it is: it tells how that came.
-    pub(super) async fn is_paused(&self, id: SandboxId) -> Result<bool> {
-        Ok(self.container_of(id).await?.is_some_and(|found| found.state == Some(State::PAUSED)))
+    /// What is known of a living sandbox that this process holds, and whether it is paused. Another process may have stopped and started it
+    /// since, and then it has another container, which is looked at anew. What is left of one that ended stays where it is: it tells how
+    /// that came.
+    pub(super) async fn look_again(&self, id: SandboxId, held: Arc<Held>) -> Result<(Arc<Held>, bool)> {
+        let Some(found) = self.container_of(id).await? else { return Ok((held, false)) };
+        let is_paused = found.state == Some(State::PAUSED);
+        // Who is about to make it has not met its guest yet.
+        if found.id.as_ref() == Some(&held.container) || held.met.get().is_none() {
+            return Ok((held, is_paused));
+        }
+        let Some(now) = self.find_held(id, &held.spec).await? else { return Ok((held, false)) };
+        if let Some(known) = self.all().get_mut(&id).filter(|known| Arc::ptr_eq(known, &held)) {
+            *known = Arc::clone(&now);
+        }
+        Ok((now, is_paused))
     }
 
     /// Why the guest of a container does not answer any more, as far as the host can tell.
@@ -92,7 +104,7 @@ impl DockerBackend {
     pub(super) async fn take_hold(&self, id: SandboxId, spec: &SandboxSpec) -> Result<Created> {
         self.stores.note(id, spec);
         let found = match self.held(id) {
-            Ok(held) => held,
+            Ok(held) => self.look_again(id, held).await?.0,
             Err(_) => {
                 let stopped = || {
                     let message = format!("the sandbox {id} is stopped");

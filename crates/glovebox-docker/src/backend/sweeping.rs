@@ -175,12 +175,19 @@ impl Sweeper {
     }
 }
 
-/// Removes a folder and all in it, if it is there.
+/// Removes a folder and all in it, if it is there. Another process may note its last look at the disk there meanwhile.
 fn remove_folder(folder: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
+    const ATTEMPTS: usize = 10;
+    let mut removed = Ok(());
+    for _ in 0..ATTEMPTS {
+        removed = fs::remove_dir_all(folder);
+        match &removed {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            _ => break,
+        }
     }
+    removed
 }
 
 /// Whether a folder is so old that nobody is about to make the container it is for.

@@ -22,7 +22,7 @@ use super::{
     send_order, unavailable,
 };
 use crate::{
-    answers::{Answers, or_too_many},
+    answers::Answers,
     changes::Layers,
     living::{Door, LiveRecord, LivingFolder},
     owner::RuntimeFolder,
@@ -85,6 +85,7 @@ impl NativeBackend {
     /// Takes hold of a living sandbox, and sees to it that somebody keeps it.
     pub(super) async fn open_living(&self, id: SandboxId, spec: &SandboxSpec) -> Result<Created> {
         let folder = LivingFolder::of(&RuntimeFolder::of_caller_alone()?, id);
+        self.catch_up(&folder).await.map_err(|error| or_turned_away(&folder, error))?;
         if let Some(created) = self.hold_once_more(&folder) {
             return Ok(created);
         }
@@ -120,6 +121,21 @@ impl NativeBackend {
         self.holders.add(id);
         all.insert(id, held);
         Opening { backend: self, id, opened: false }
+    }
+
+    /// Meets the guest of a sandbox that this process has hold of and another one has stopped and started since.
+    pub(super) async fn catch_up(&self, folder: &LivingFolder) -> Result<()> {
+        let known = self.guest_pid(folder.id);
+        let is_another =
+            |record: &LiveRecord| record.present.is_some() && known.is_some_and(|pid| pid != record.guest.pid);
+        if known.is_none() || !folder.guest().map_err(host_io)?.is_some_and(|(_, record)| is_another(&record)) {
+            return Ok(());
+        }
+        let (keeper, answer, _) = self.ask_keeper(folder).await?;
+        if let Some(held) = self.held().get_mut(&folder.id) {
+            held.keeper = Some(keeper);
+        }
+        self.meet(folder.id, answer).await.map(drop)
     }
 
     /// Another hold on a sandbox that this process has hold of already, if its guest still lives.
@@ -159,7 +175,7 @@ impl NativeBackend {
                 Err(error) => why = error,
             }
         }
-        Err(or_too_many(gone(id), why))
+        Err(gone(id).or_too_many(why))
     }
 
     /// Gives a sandbox a keeper.

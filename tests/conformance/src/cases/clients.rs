@@ -144,7 +144,7 @@ async fn input_that_was_under_way_when_the_connection_broke_is_sent_again(w: Wor
 async fn a_client_that_is_killed_does_not_end_its_run(w: World) {
     let sandbox = create(&w.engine().clone().with_data_dir(folder(&w))).await;
     let line = format!("echo up; seq 1000; {UNTIL_GO}; echo down; exit 7");
-    let mut client = Client::start(&w, &folder(&w), sandbox.id(), LONG, &line);
+    let mut client = Client::start(&folder(&w), sandbox.id(), LONG, &line);
     assert_eq!(client.line(), "up\n");
     let run = client.run;
     client.kill();
@@ -159,8 +159,7 @@ async fn a_client_that_is_killed_does_not_end_its_run(w: World) {
 async fn a_run_whose_client_was_killed_is_followed_again_and_recorded(w: World) {
     let (ledger, engine) = recording(&w);
     let sandbox = create(&engine).await;
-    let mut client =
-        Client::start(&w, &folder(&w), sandbox.id(), LONG, &format!("echo up; {UNTIL_GO}; echo down; exit 7"));
+    let mut client = Client::start(&folder(&w), sandbox.id(), LONG, &format!("echo up; {UNTIL_GO}; echo down; exit 7"));
     assert_eq!(client.line(), "up\n");
     let run = client.run;
     assert!(sandbox.follow_again(run).await.expect("an answer").is_none(), "somebody follows it");
@@ -178,7 +177,7 @@ async fn a_run_whose_client_was_killed_is_followed_again_and_recorded(w: World) 
 async fn a_run_that_ended_after_its_client_was_killed_is_told_to_the_next(w: World) {
     let (ledger, engine) = recording(&w);
     let sandbox = create(&engine).await;
-    let client = Client::start(&w, &folder(&w), sandbox.id(), LONG, &format!("{UNTIL_GO}; echo alone; exit 8"));
+    let client = Client::start(&folder(&w), sandbox.id(), LONG, &format!("{UNTIL_GO}; echo alone; exit 8"));
     let run = client.run;
     client.kill();
     go(&sandbox).await;
@@ -196,7 +195,7 @@ async fn a_run_that_ended_after_its_client_was_killed_is_told_to_the_next(w: Wor
 async fn a_run_whose_client_and_sandbox_are_gone_is_lost(w: World) {
     let (ledger, engine) = recording(&w);
     let sandbox = create(&engine).await;
-    let client = Client::start(&w, &folder(&w), sandbox.id(), LONG, "sleep 60");
+    let client = Client::start(&folder(&w), sandbox.id(), LONG, "sleep 60");
     let run = client.run;
     client.kill();
     destroy(sandbox).await;
@@ -209,7 +208,7 @@ async fn a_run_whose_client_and_sandbox_are_gone_is_lost(w: World) {
 async fn a_run_whose_client_was_killed_ends_when_its_time_is_over(w: World) {
     let (_, engine) = recording(&w);
     let sandbox = create(&engine).await;
-    let client = Client::start(&w, &folder(&w), sandbox.id(), Duration::from_millis(300), "sleep 60");
+    let client = Client::start(&folder(&w), sandbox.id(), Duration::from_millis(300), "sleep 60");
     let run = client.run;
     client.kill();
     until(&sandbox, run, |known| known.ended.is_some()).await;

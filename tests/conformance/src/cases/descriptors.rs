@@ -9,7 +9,10 @@ use std::{
 use glovebox_core::ErrorCode;
 use glovebox_engine::{NewSandbox, Stdin};
 use glovebox_native::NativeBackend;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::{
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with},
+    process::{Pid, Resource, Rlimit, prlimit},
+};
 
 use super::living::{create, destroy, request, run};
 use crate::{
@@ -116,7 +119,12 @@ async fn a_keeper_without_descriptors_turns_others_away_and_keeps_its_sandbox(w:
 async fn a_guest_without_descriptors_says_so_and_its_runs_go_on(w: World) {
     let mut actor = Actor::start_with_descriptors(&w.data_dir(), 64).expect("an actor");
     assert_eq!(actor.act("one", &Act::Create).expect("an answer"), Ok("done".to_owned()));
-    // The guest has the limit of who made it. Somebody else, who has none, works with it.
+    // The guest has the limit of who made it, or gets it where that is an engine. Somebody else, who has none, works with it.
+    if actor.launcher == 0 {
+        let id = w.engine().status("one").await.expect("it is there").sandbox;
+        let guest = Pid::from_raw(w.subject().guest(id)).expect("a process id");
+        prlimit(Some(guest), Resource::Nofile, Rlimit { current: Some(64), maximum: Some(64) }).expect("root may");
+    }
     let mut other = Actor::start(&w.data_dir()).expect("another actor");
     let mut runs = Vec::new();
     let (code, message) = loop {

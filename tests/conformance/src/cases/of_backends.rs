@@ -184,6 +184,7 @@ pub(crate) const OF_BACKENDS: &[About] = &[
             "what_is_lost_is_told_as_lost",
             "more_folders_than_can_be_watched_are_told_as_lost",
             "what_cannot_be_watched_is_refused",
+            "a_guest_without_descriptors_says_so_and_its_runs_go_on",
         ],
     ),
     (

@@ -91,7 +91,7 @@ async fn the_time_of_a_run_that_nobody_follows_stands_still_too(w: World) {
     let engine = w.engine().clone().with_data_dir(&folder);
     let sandbox = engine.create_living(NewSandbox::default()).await.unwrap_or_else(|error| panic!("{error}"));
     let text = sandbox.id().to_string();
-    let mut client = Client::start(&w, &folder, sandbox.id(), TIME, "echo up; sleep 1; exit 6");
+    let mut client = Client::start(&folder, sandbox.id(), TIME, "echo up; sleep 1; exit 6");
     assert_eq!(client.line(), "up\n");
     let id = client.run;
     client.kill();

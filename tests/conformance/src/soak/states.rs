@@ -9,10 +9,10 @@ use crate::{Subject, states::explore};
 
 /// Whether every life went as the model says.
 pub async fn states(subject: &dyn Subject, time: Duration, seed: Option<u64>) -> anyhow::Result<bool> {
-    let can_pause = subject.backend().probe().await?.pause;
+    let features = subject.backend().probe().await?;
     let data = tempfile::tempdir()?;
     let seed = seed.unwrap_or_else(|| random_below(u64::MAX));
-    let explored = explore(data.path(), seed, time, can_pause);
+    let explored = explore(data.path(), seed, time, &features);
     let (steps, races) = explored.as_ref().map_or((0, 0), |explored| (explored.steps, explored.races));
     let failure = explored.as_ref().err().map(|error| format!("{error:#}"));
     let summary = json!({

@@ -14,7 +14,7 @@ use glovebox_engine::{Engine, NewSandbox, RunRequest};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
-use crate::Subject;
+use crate::{Subject, client::this_program};
 
 /// No act takes so long; one that does hangs.
 const LONGEST_ACT: Duration = Duration::from_secs(45);
@@ -59,13 +59,16 @@ pub(crate) struct Actor {
 impl Actor {
     /// Starts one that works in a data folder.
     pub(crate) fn start(data_dir: &Path) -> anyhow::Result<Actor> {
-        Self::start_as(Command::new(std::env::current_exe()?), data_dir)
+        let program = this_program()?;
+        let mut command = Command::new(&program[0]);
+        command.args(&program[1..]);
+        Self::start_as(command, data_dir)
     }
 
     /// Starts one that may open so many files, as may all that it makes.
     pub(crate) fn start_with_descriptors(data_dir: &Path, most: usize) -> anyhow::Result<Actor> {
         let mut command = Command::new("prlimit");
-        command.arg(format!("--nofile={most}:{most}")).arg(std::env::current_exe()?);
+        command.arg(format!("--nofile={most}:{most}")).args(this_program()?);
         Self::start_as(command, data_dir)
     }
 

@@ -13,7 +13,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use glovebox_core::RunId;
+use glovebox_core::{Features, RunId};
 use glovebox_native::NativeBackend;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -57,13 +57,13 @@ impl Dice {
 }
 
 /// Leads sandboxes through random lives for so long. An error tells the seed and all that was done.
-pub(crate) fn explore(data_dir: &Path, seed: u64, time: Duration, can_pause: bool) -> anyhow::Result<Explored> {
+pub(crate) fn explore(data_dir: &Path, seed: u64, time: Duration, features: &Features) -> anyhow::Result<Explored> {
     let mut world = Explorer {
         data_dir,
         dice: Dice(seed),
-        can_pause,
+        can_pause: features.pause,
         actors: [Actor::start(data_dir)?, Actor::start(data_dir)?],
-        model: Model::default(),
+        model: Model { paused_answer: features.guest_outlives_pause, ..Model::default() },
         story: Vec::new(),
         explored: Explored::default(),
     };
@@ -108,7 +108,7 @@ impl Explorer<'_> {
 
     /// Any act, also one that the state does not allow.
     fn choose(&mut self, name: &str) -> Act {
-        let sandbox = self.model.0.get(name);
+        let sandbox = self.model.all.get(name);
         let runs = sandbox.map(|sandbox| sandbox.runs.clone()).unwrap_or_default();
         if sandbox.is_none() && self.dice.below(2) == 0 {
             return Act::Create;
@@ -163,7 +163,7 @@ impl Explorer<'_> {
         for [first, second] in [[0, 1], [1, 0]] {
             let mut model = self.model.clone();
             let fits = [first, second].map(|at| follow_in_race(&mut model, name, &acts, &said, at));
-            let word = model.0.get(name).map(|sandbox| sandbox.state.word());
+            let word = model.all.get(name).map(|sandbox| sandbox.state.word());
             let fits = fits == [true, true] && word == shown.as_deref().ok();
             if fits {
                 explanations.push(model);
@@ -174,8 +174,12 @@ impl Explorer<'_> {
         let Some(mut model) = explanations.pop() else {
             bail!("{acts:?} at once said {said:?} and led to {shown:?}, from {:?}", self.model)
         };
+        // Where both orders explain it, what is different in them is not known.
+        if let Some(other) = explanations.pop() {
+            model.forget_difference(name, &other);
+        }
         let was_cancelled = |run| acts.iter().zip(&said).any(|(act, said)| *act == Act::Cancel(run) && said.is_ok());
-        if let Some(sandbox) = model.0.get_mut(name)
+        if let Some(sandbox) = model.all.get_mut(name)
             && runs.is_ok()
         {
             sandbox.runs = known.into_iter().filter(|run| !was_cancelled(*run)).collect();
@@ -193,12 +197,12 @@ impl Explorer<'_> {
         for name in NAMES {
             let who = self.dice.below(2);
             let shown = self.actors[who].act(name, &Act::Show)?;
-            let Some(sandbox) = self.model.0.get(name) else {
+            let Some(sandbox) = self.model.all.get(name) else {
                 ensure!(matches!(&shown, Err((code, _)) if code == "sandbox_not_found"), "{who} shows {shown:?}");
                 continue;
             };
             ensure!(shown.as_deref() == Ok(sandbox.state.word()), "{who} shows {shown:?} where {sandbox:?} is");
-            if sandbox.state == State::Stopped {
+            if sandbox.state == State::Stopped || sandbox.state == State::Paused && !self.model.paused_answer {
                 continue;
             }
             let mut wanted: Vec<String> = sandbox.runs.iter().map(ToString::to_string).collect();
@@ -242,12 +246,13 @@ impl Explorer<'_> {
 
     /// The process that holds the keeper's lock of a sandbox.
     fn keeper(&self, name: &str) -> anyhow::Result<Option<i32>> {
-        if !self.model.0.get(name).is_some_and(|sandbox| sandbox.state != State::Stopped) {
+        if !self.model.all.get(name).is_some_and(|sandbox| sandbox.state != State::Stopped) {
             return Ok(None);
         }
         let id = fs::read_to_string(self.data_dir.join("sandboxes/names").join(name))?;
         let lock = NativeBackend::runtime_folder().join("sandboxes").join(id).join("lock");
-        let inode = fs::metadata(lock)?.ino();
+        // Only sandboxes of the native backend have one.
+        let Ok(inode) = fs::metadata(lock).map(|facts| facts.ino()) else { return Ok(None) };
         Ok(lock_holders().into_iter().find(|(_, held)| *held == inode).map(|(pid, _)| pid))
     }
 

@@ -35,14 +35,19 @@ pub(super) struct Modelled {
     pub(super) runs: Vec<RunId>,
 }
 
-/// All sandboxes, by name.
+/// All sandboxes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Model(pub(super) BTreeMap<&'static str, Modelled>);
+pub(super) struct Model {
+    /// By name.
+    pub(super) all: BTreeMap<&'static str, Modelled>,
+    /// Whether those that are paused can be asked for their runs.
+    pub(super) paused_answer: bool,
+}
 
 impl Model {
     /// What `list` tells.
     pub(super) fn list(&self) -> String {
-        let words = self.0.iter().map(|(name, sandbox)| format!("{name}={}", sandbox.state.word()));
+        let words = self.all.iter().map(|(name, sandbox)| format!("{name}={}", sandbox.state.word()));
         words.collect::<Vec<_>>().join(" ")
     }
 
@@ -50,11 +55,11 @@ impl Model {
     pub(super) fn act(&mut self, name: &'static str, act: &Act) -> Result<Option<&'static str>, &'static str> {
         const DONE: Result<Option<&str>, &str> = Ok(Some("done"));
         const WRONG: Result<Option<&str>, &str> = Err("wrong_state");
-        let Some(sandbox) = self.0.get_mut(name) else {
+        let Some(sandbox) = self.all.get_mut(name) else {
             if *act != Act::Create {
                 return Err("sandbox_not_found");
             }
-            self.0.insert(name, Modelled { state: State::Ready, marked: Some(false), runs: Vec::new() });
+            self.all.insert(name, Modelled { state: State::Ready, marked: Some(false), runs: Vec::new() });
             return DONE;
         };
         match (act, sandbox.state) {
@@ -64,6 +69,7 @@ impl Model {
                 return Ok(before.map(|marked| if marked { "again" } else { "first" }));
             }
             (Act::Detach, State::Ready) => return Ok(None),
+            (Act::Cancel(_), State::Paused) if !self.paused_answer => return WRONG,
             (Act::Cancel(run), State::Ready | State::Paused) => match sandbox.runs.iter().position(|one| one == run) {
                 Some(at) => drop(sandbox.runs.remove(at)),
                 None => return Err("run_not_found"),
@@ -76,15 +82,24 @@ impl Model {
             (Act::Stop, _) => *sandbox = Modelled { state: State::Stopped, runs: Vec::new(), ..sandbox.clone() },
             (Act::Start, _) => sandbox.state = State::Ready,
             (Act::Reset, _) => *sandbox = Modelled { state: State::Ready, marked: Some(false), runs: Vec::new() },
-            (Act::Destroy, _) => drop(self.0.remove(name)),
+            (Act::Destroy, _) => drop(self.all.remove(name)),
             (Act::Show | Act::List | Act::Runs | Act::Descriptors(_), _) => {}
         }
         DONE
     }
 
+    /// What is after two acts at once may be this or another.
+    pub(super) fn forget_difference(&mut self, name: &'static str, other: &Model) {
+        if let (Some(sandbox), Some(other)) = (self.all.get_mut(name), other.all.get(name))
+            && sandbox.marked != other.marked
+        {
+            sandbox.marked = None;
+        }
+    }
+
     /// A run was ended halfway by another act.
     pub(super) fn cut_short(&mut self, name: &'static str, act: &Act) {
-        if let (Act::Exec, Some(sandbox)) = (act, self.0.get_mut(name)) {
+        if let (Act::Exec, Some(sandbox)) = (act, self.all.get_mut(name)) {
             sandbox.marked = None;
         }
     }
@@ -94,7 +109,7 @@ impl Model {
         match (self.act(name, act), said) {
             (Ok(Some(must)), Ok(word)) => must == word,
             (Ok(None), Ok(word)) if *act == Act::Exec => word == "first" || word == "again",
-            (Ok(None), Ok(word)) => match (word.parse(), self.0.get_mut(name)) {
+            (Ok(None), Ok(word)) => match (word.parse(), self.all.get_mut(name)) {
                 (Ok(run), Some(sandbox)) => {
                     sandbox.runs.push(run);
                     true
