@@ -67,7 +67,8 @@ async fn a_sandbox_that_another_process_stopped_and_started_is_known_anew(w: Wor
         let mut going = sandbox.start(request("echo up; exec sleep 100")).await.expect("it starts");
         read_until(&mut going, "up\n").await;
         let usage = w.engine().usage(name).await.expect("it can be looked at");
-        assert_eq!(usage.processes, 1, "{usage:?}");
+        // A kernel of its own has more.
+        assert!(usage.processes > 0 || !w.features().counters, "{usage:?}");
         going.cancel();
         let result = going.wait().await.expect("a result");
         assert!(result.usage.cpu_ms > 0.0 && result.warnings.is_empty(), "{result:?}");
