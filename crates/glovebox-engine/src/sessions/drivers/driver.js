@@ -16,7 +16,7 @@
   const { from: bytesFrom, concat, isBuffer } = Buffer;
   const { inspect, types } = util;
   const { then } = user.Promise.prototype;
-  const leave = process.reallyExit.bind(process);
+  const leave = process.reallyExit.bind(process), capture = process.setUncaughtExceptionCaptureCallback.bind(process);
   const CONTROL = 3;
   const ONE_RESULT = 16 << 20, ALL_RESULTS = 32 << 20, RESULTS = 1000, JSON_TEXT = 1 << 20, ERROR_TEXT = 60000;
 
@@ -287,7 +287,11 @@
     // What follows an `await` that has nothing to wait for runs here, where it can be stopped.
     runPending();
   };
-  let lastCut = null; // What the last interrupt threw.
+  /** Throws what no listener of the user's code is to hear of. */
+  const throwUnseen = (error) => {
+    attempt(() => capture(() => capture(null)));
+    throw error;
+  };
   const runPending = () => process._tickCallback?.();
   /** Runs what an interrupt can stop. Gives back what was thrown. */
   const breakable = (go) => {
@@ -298,7 +302,7 @@
     try {
       goScript.runInThisContext({ breakOnSigint: true });
     } catch (error) {
-      thrown = { error, wasCut: error?.code === "ERR_SCRIPT_EXECUTION_INTERRUPTED" };
+      thrown = { error, wasCut: attempt(() => error.code) === "ERR_SCRIPT_EXECUTION_INTERRUPTED" };
     }
     canBeCut = false;
     for (const data of waiting.splice(0)) send(data);
@@ -321,13 +325,14 @@
     const thrown = breakable(() => evaluate(of, withImports(code)));
     of.stopKeeping(); // Again, if it was done: it may have been cut.
     if (thrown?.wasCut) {
-      breakable(runPending); // What its code left to be done would run later, where nothing can stop it.
-      lastCut = thrown.error;
+      canBeCut = true; // How it ended is known now, and told below.
       interrupted(of);
+      breakable(runPending); // What its code left to be done would run later, where nothing can stop it.
     }
     if (run === of && of.code !== undefined) tellEnd(of);
     // Node's own books need to know of it: they may still stand in what was left, and are put right when an error is seen at the top.
-    if (thrown && (!thrown.wasCut || executionAsyncId() !== context)) throw thrown.error;
+    if (thrown?.wasCut && executionAsyncId() !== context) throwUnseen(thrown.error);
+    if (thrown && !thrown.wasCut) throw thrown.error;
   };
 
   // What code finds there.
@@ -419,7 +424,6 @@
   };
   process.on("SIGINT", () => interrupted(run));
   process.on("uncaughtException", (error) => {
-    if (error === lastCut && lastCut) return;
     if (process.listenerCount("uncaughtException") > 1) return; // The user's own takes it.
     if (run) fail(run, error);
     else if (error !== EXIT) writeError(`${plainText(error)}\n`);

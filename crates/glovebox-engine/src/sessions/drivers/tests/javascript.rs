@@ -147,6 +147,8 @@ fn an_interrupt_stops_the_run_and_nothing_else() {
         "setTimeout(() => console.log('go'), 30); await new Promise(done => setTimeout(done, 100000))",
         "(function deep(n) { if (n) return deep(n - 1); console.log('go'); for (;;); })(50)",
         "({ [Symbol.for('nodejs.util.inspect.custom')]() { console.log('go'); for (;;); } })",
+        "process.nextTick(() => { console.log('go'); for (;;); }); 1",
+        "await new Promise(done => process.nextTick(() => { done(); console.log('go'); for (;;); })); 7",
     ] {
         let seen = node.interrupt(code, "go\n");
         assert_eq!((seen.out.as_str(), seen.code), ("go\n", Some(130)), "{code}: {seen:?}");
@@ -163,6 +165,7 @@ fn an_interrupt_stops_the_run_and_nothing_else() {
 fn an_interrupt_at_any_moment_leaves_a_run_with_an_end_and_whole_results() {
     let mut node = node();
     node.run("const x = 'kept'");
+    let mut lost = 0;
     for moment in 0..150 {
         node.send("x", &[], None);
         let begin = Instant::now();
@@ -172,21 +175,42 @@ fn an_interrupt_at_any_moment_leaves_a_run_with_an_end_and_whole_results() {
         let _ = rustix::process::kill_process_group(node.group(), rustix::process::Signal::INT);
         let seen = node.follow(&done());
         if seen.died.and_then(|status| status.signal()) == Some(2) {
+            lost += 1;
             node = self::node();
             node.run("const x = 'kept'");
             continue;
         }
         assert!(matches!(seen.code, Some(0 | 130)), "{moment}: {seen:?}");
     }
+    assert!(lost < 50, "{lost} sessions were lost");
     // Node may keep one that came at the end of a run for the next that takes long enough.
     while node.run("for (const begin = Date.now(); Date.now() - begin < 100; );").code == Some(130) {}
     for _ in 0..10 {
-        let code = "console.log('go'); for (let i = 0; i < 20; i++) display.html('x'.repeat(1 << 20)); for (;;);";
+        let code = "for (let i = 0; ; i++) { display.html('x'.repeat(1 << 20)); if (i == 1) console.log('go'); }";
         let seen = node.interrupt(code, "go\n");
         assert_eq!(seen.code, Some(130));
-        assert!(seen.results.iter().all(|shown| shown.bytes.len() == 1 << 20));
+        let (last, whole) = seen.results.split_last().expect("results came before the interrupt");
+        assert!(!whole.is_empty() && whole.iter().all(|shown| shown.bytes.len() == 1 << 20));
+        assert!(last.bytes.len() == 1 << 20 || last.bytes.starts_with(b"[the results after this are left out"));
     }
     node.run("x").expect_shown(&["'kept'"]);
+}
+
+#[test]
+fn an_interrupt_is_heard_by_no_listener_for_errors_and_an_error_that_bites_ends_its_run() {
+    let mut node = node();
+    node.run("process.on('uncaughtException', (error) => { console.log('heard', error.code); process.exit(1) })");
+    for code in
+        ["process.nextTick(() => { console.log('go'); for (;;); }); 1", "console.log('go'); await null; while (true);"]
+    {
+        node.interrupt(code, "go\n").expect("go\n", 130);
+        node.run("2").expect("", 0).expect_shown(&["2"]);
+    }
+    let mut node = self::node();
+    let bites =
+        "process.nextTick(() => { throw { get code() { throw 1 } } }); await new Promise(done => setTimeout(done, 50))";
+    assert_eq!(node.run(bites).code, Some(1));
+    node.run("3").expect_shown(&["3"]);
 }
 
 #[test]
