@@ -33,7 +33,7 @@ use tokio::{
 use crate::{
     attaching,
     bridge::{Bridge, Key},
-    client::{Client, QUICK, SLOW},
+    client::{Client, QUICK, SLOW, is_unanswered},
     counted::Groups,
     describe::{self, Machine, OwnFiles},
     disk::Before,
@@ -359,7 +359,7 @@ impl Backend for DockerBackend {
         let Ok(held) = self.held(id) else { return Ok(None) };
         match self.kill(&held).await {
             // What was counted is known all the same, and `destroy` says that the end is not.
-            Err(error) if [ErrorCode::BackendUnavailable, ErrorCode::StillEnding].contains(&error.code) => {
+            Err(error) if is_unanswered(&error) || error.code == ErrorCode::StillEnding => {
                 let unended = self.unended(id, &held, error);
                 *held.unended.lock().unwrap_or_else(PoisonError::into_inner) = Some(unended);
                 Ok(held.met.get().filter(|_| self.client.is_local()).map(Met::evidence))

@@ -277,6 +277,11 @@ impl Client {
     }
 }
 
+/// Whether Docker did not answer, or could not even be asked for want of a descriptor: nobody knows then what it did.
+pub(crate) fn is_unanswered(error: &Error) -> bool {
+    [ErrorCode::BackendUnavailable, ErrorCode::TooMany].contains(&error.code)
+}
+
 /// Whether a failure is none of Docker's own answers, but that there was none.
 pub(crate) fn is_of_transport(error: &DockerError) -> bool {
     !matches!(error, DockerError::DockerResponseServerError { .. } | DockerError::DockerContainerWaitError { .. })

@@ -42,6 +42,7 @@ use crate::{
 
 use evidence::evidence;
 use looking::{look_for_changes, said_by_watch};
+use meeting::hear;
 use planning::{limits_in_force, make_plan};
 
 /// Sandboxes of this host's own kernel, for root and for ordinary users.
@@ -66,8 +67,8 @@ struct Launcher {
 /// What this process holds of a sandbox.
 #[derive(Debug)]
 struct Held {
-    /// Where a living sandbox is found.
-    living: Option<LivingFolder>,
+    /// Where a living sandbox is found, and what it was asked to be.
+    living: Option<(LivingFolder, Arc<SandboxSpec>)>,
     /// Who keeps it, if it is not the launcher of this process.
     keeper: Option<OwnedFd>,
     channel: Option<OwnedFd>,
@@ -179,7 +180,9 @@ impl NativeBackend {
     /// Sends an order to whoever keeps a sandbox, also when that is somebody else by now.
     async fn order_keeper(&self, id: SandboxId, order: &Order) -> Result<OwnedFd> {
         let (sent, folder) = match self.held().get(&id) {
-            Some(Held { keeper: Some(keeper), living, .. }) => (send_order(keeper, order, None), living.clone()),
+            Some(Held { keeper: Some(keeper), living, .. }) => {
+                (send_order(keeper, order, None), living.as_ref().map(|(folder, _)| folder.clone()))
+            }
             _ => (self.order(order, None), None),
         };
         match (sent, folder) {
@@ -232,6 +235,7 @@ impl Backend for NativeBackend {
         let limits = limits_in_force(spec, &plan, lowered);
         let as_root = plan.as_caller && caller_is_root_outside();
         let living = plan.living.is_some().then(|| LivingFolder::of(&RuntimeFolder::of_caller(), id));
+        let living = living.map(|folder| (folder, Arc::new(spec.clone())));
         let order = Order::Create { id, plan: Box::new(plan) };
         let (channel, answer) = if living.is_some() {
             (None, Some(self.order(&order, None)?))
@@ -263,12 +267,9 @@ impl Backend for NativeBackend {
     }
 
     async fn connect(&self, id: SandboxId) -> Result<GuestStream> {
-        let living = self.held().get(&id).and_then(|held| held.living.clone());
-        if let Some(folder) = living {
-            self.catch_up(&folder).await?;
-        }
+        self.catch_up(id).await?;
         let channel = match self.held().get_mut(&id).ok_or_else(|| gone(id))? {
-            Held { living: Some(folder), .. } => {
+            Held { living: Some((folder, _)), .. } => {
                 folder.touch().and_then(|()| folder.connect(Door::Channel)).map_err(|e| gone(id).or_too_many(e))?
             }
             held => held.channel.take().ok_or_else(|| gone(id))?,
@@ -280,7 +281,8 @@ impl Backend for NativeBackend {
 
     async fn ready(&self, id: SandboxId) -> Result<Created> {
         let socket = self.held().get_mut(&id).and_then(|held| held.answer.take()).ok_or_else(|| gone(id))?;
-        self.meet(id, socket).await
+        let heard = hear(id, socket).await?;
+        self.held().get_mut(&id).ok_or_else(|| gone(id))?.take(heard)
     }
 
     fn counts_runs_together(&self) -> bool {

@@ -35,7 +35,7 @@ use tokio::{
 use super::{DockerBackend, Held, Met, gone, host_io, making};
 use crate::{
     bridge::Key,
-    client::QUICK,
+    client::{QUICK, is_unanswered},
     describe::{self, Entrance, OwnFiles},
     fresh::{Belongings, Fresh},
     images::FoundImage,
@@ -111,7 +111,7 @@ impl DockerBackend {
         };
         let (channel, report) = match arrived {
             Ok(arrived) => arrived,
-            Err(error) if error.code == ErrorCode::BackendUnavailable => return Err(error),
+            Err(error) if is_unanswered(&error) => return Err(error),
             Err(error) => {
                 return Err(match timeout(ENDING, ended.next()).await {
                     Ok(end) => making::ended_early(end, &held.spec),

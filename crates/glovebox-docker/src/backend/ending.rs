@@ -10,7 +10,7 @@ use rustix::{
 };
 
 use super::{DockerBackend, Held};
-use crate::client::SLOW;
+use crate::client::{SLOW, is_unanswered};
 
 /// How long Docker may take to notice the end of a one-shot container and to remove it, before it is told to.
 const BY_ITSELF: Duration = Duration::from_secs(2);
@@ -68,7 +68,7 @@ impl DockerBackend {
     /// seen from here.
     pub(super) fn unended(&self, id: SandboxId, held: &Held, error: Error) -> Error {
         match error.code {
-            ErrorCode::BackendUnavailable => left_to_docker(&self.client.place).because(error),
+            _ if is_unanswered(&error) => left_to_docker(&self.client.place).because(error),
             ErrorCode::StillEnding => held.waiting().map_or(error, |waiting| Error::still_ending(id, &waiting)),
             _ => error,
         }

@@ -8,13 +8,13 @@ use std::{
 };
 
 use bollard::models::ContainerSummary;
-use glovebox_core::{EndReason, ErrorCode, Result, SandboxId, living_store};
+use glovebox_core::{EndReason, Result, SandboxId, living_store};
 use glovebox_proto::container::{ENDED_IDLE, ENDED_OLD};
 use jiff::Timestamp;
 
 use super::{DockerBackend, Sandboxes, host_io};
 use crate::{
-    client::{Client, SLOW},
+    client::{Client, SLOW, is_unanswered},
     describe,
     meeting::{self, Meeting},
     owner::{self, Stores, Verdict},
@@ -72,7 +72,7 @@ impl Sweeper {
             }
             match self.bury(&container).await {
                 Ok(()) => removed.push(format!("the container of the sandbox {id}")),
-                Err(error) if error.code == ErrorCode::BackendUnavailable => return Err(error),
+                Err(error) if is_unanswered(&error) => return Err(error),
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
@@ -86,7 +86,7 @@ impl Sweeper {
             let told = format!("the volume {}", volume.name);
             match self.client.remove_volume(&volume.name).await {
                 Ok(was_there) => removed.extend(was_there.then_some(told)),
-                Err(error) if error.code == ErrorCode::BackendUnavailable => return Err(error),
+                Err(error) if is_unanswered(&error) => return Err(error),
                 Err(error) => failed = failed.or(Some(error)),
             }
         }

@@ -18,6 +18,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use super::{
     Held, NativeBackend, answer, gone, host_io,
+    meeting::hear,
     planning::{limits_in_force, lowered},
     send_order, unavailable,
 };
@@ -85,30 +86,13 @@ impl NativeBackend {
     /// Takes hold of a living sandbox, and sees to it that somebody keeps it.
     pub(super) async fn open_living(&self, id: SandboxId, spec: &SandboxSpec) -> Result<Created> {
         let folder = LivingFolder::of(&RuntimeFolder::of_caller_alone()?, id);
-        self.catch_up(&folder).await.map_err(|error| or_turned_away(&folder, error))?;
+        self.catch_up(id).await?;
         if let Some(created) = self.hold_once_more(&folder) {
             return Ok(created);
         }
         let (keeper, answer, record) =
             self.ask_keeper(&folder).await.map_err(|error| or_turned_away(&folder, error))?;
-        // As it was made: what it was shown may have gone from the host since, and it still has it.
-        let plan = record.plan;
-        let layers = Arc::new(Layers::of_living(spec));
-        let limits = limits_in_force(spec, &plan, lowered(&spec.limits, &plan));
-        let held = Held {
-            living: Some(folder.clone()),
-            keeper: Some(keeper),
-            channel: None,
-            answer: Some(answer),
-            limits,
-            required: Vec::new(),
-            layers,
-            as_root: plan.as_caller && caller_is_root_outside(),
-            made: None,
-            created: None,
-            ending: None,
-            group: None,
-        };
+        let held = Held { answer: Some(answer), ..held_of(&folder, spec, keeper, record) };
         let mut opening = self.begin_opening(id, held);
         let created = self.ready(id).await.map_err(|error| or_turned_away(&folder, error))?;
         opening.opened = true;
@@ -123,19 +107,29 @@ impl NativeBackend {
         Opening { backend: self, id, opened: false }
     }
 
-    /// Meets the guest of a sandbox that this process has hold of and another one has stopped and started since.
-    pub(super) async fn catch_up(&self, folder: &LivingFolder) -> Result<()> {
-        let known = self.guest_pid(folder.id);
-        let is_another =
-            |record: &LiveRecord| record.present.is_some() && known.is_some_and(|pid| pid != record.guest.pid);
-        if known.is_none() || !folder.guest().map_err(host_io)?.is_some_and(|(_, record)| is_another(&record)) {
-            return Ok(());
+    /// Meets the guest of a living sandbox that this process has hold of and another one has stopped and started since.
+    pub(super) async fn catch_up(&self, id: SandboxId) -> Result<()> {
+        let known = self.held().get(&id).and_then(|held| Some((held.living.clone()?, held.made.as_ref()?.guest_pid)));
+        let Some(((folder, spec), known)) = known else { return Ok(()) };
+        match folder.guest().map_err(host_io)? {
+            Some((_, record)) if record.guest.pid == known => return Ok(()),
+            Some((_, record)) if record.present.is_none() => {
+                let message = format!("the sandbox {id} is being started");
+                return Err(Error::new(ErrorCode::WrongState, message).hint("try again in a moment"));
+            }
+            Some(_) => {}
+            None => return Ok(()),
         }
-        let (keeper, answer, _) = self.ask_keeper(folder).await?;
-        if let Some(held) = self.held().get_mut(&folder.id) {
-            held.keeper = Some(keeper);
+        let turned_away = |error| or_turned_away(&folder, error);
+        let (keeper, answer, record) = self.ask_keeper(&folder).await.map_err(turned_away)?;
+        let heard = hear(id, answer).await.map_err(turned_away)?;
+        let mut now = held_of(&folder, &spec, keeper, record);
+        now.take(heard)?;
+        // Unless everybody has let go of it meanwhile.
+        if let Some(held) = self.held().get_mut(&id) {
+            *held = now;
         }
-        self.meet(folder.id, answer).await.map(drop)
+        Ok(())
     }
 
     /// Another hold on a sandbox that this process has hold of already, if its guest still lives.
@@ -307,6 +301,26 @@ impl NativeBackend {
             (Answer::Failed(failure), _) => Err(failure.into_error_of("not all could be removed")),
             _ => Err(unavailable("the launcher answered another question")),
         }
+    }
+}
+
+/// What is held of a living sandbox that somebody keeps, before that one has told of it.
+fn held_of(folder: &LivingFolder, spec: &SandboxSpec, keeper: OwnedFd, record: LiveRecord) -> Held {
+    // As it was made: what it was shown may have gone from the host since, and it still has it.
+    let plan = record.plan;
+    Held {
+        living: Some((folder.clone(), Arc::new(spec.clone()))),
+        keeper: Some(keeper),
+        channel: None,
+        answer: None,
+        limits: limits_in_force(spec, &plan, lowered(&spec.limits, &plan)),
+        required: Vec::new(),
+        layers: Arc::new(Layers::of_living(spec)),
+        as_root: plan.as_caller && caller_is_root_outside(),
+        made: None,
+        created: None,
+        ending: None,
+        group: None,
     }
 }
 
