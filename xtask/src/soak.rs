@@ -25,12 +25,16 @@ struct Row {
 }
 
 /// Those with a Docker engine. States are led by two processes, whose kills Docker notices when it comes to it.
-const ON_DOCKER: [(&str, &[&str]); 3] = [
+const ON_DOCKER: [(&str, &[&str]); 4] = [
     ("1,000 runs in a row on Docker: no failure, no leak, flat memory", &["soak-runs", "--count", "1000"]),
     ("200 runs on Docker, 20 at once: no failure, no leak", &["soak-concurrent", "--count", "200", "--at-once", "20"]),
     (
         "500 sandboxes that stay made, used and destroyed on Docker, 4 at once: no failure, no leak, flat memory",
         &["soak-living", "--count", "500", "--at-once", "4"],
+    ),
+    (
+        "random lives of sandboxes on Docker, two processes at once, kills of callers: as the model says, nothing left",
+        &["soak-states", "--seconds", "150"],
     ),
 ];
 

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    io::{Read, Write},
+    io::{self, Read, Write},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     sync::Arc,
@@ -70,17 +70,22 @@ impl DockerSubject {
 }
 
 /// Asks Docker for a document about what has a label.
-fn ask(socket: &Path, path: &str, label: &str) -> std::io::Result<String> {
+fn ask(socket: &Path, path: &str, label: &str) -> io::Result<String> {
     say(socket, &format!("GET {path}filters=%7B%22label%22%3A%5B%22{label}%22%5D%7D"))
 }
 
 /// Says something to Docker, and reads its answer.
-fn say(socket: &Path, what: &str) -> std::io::Result<String> {
+fn say(socket: &Path, what: &str) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
     write!(stream, "{what} HTTP/1.0\r\nHost: docker\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    Ok(answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    match head.split(' ').nth(1) {
+        // An answer without a list is none that nothing is left.
+        Some(status) if status.starts_with('2') => Ok(body.to_owned()),
+        _ => Err(io::Error::other(format!("{what}: {head}"))),
+    }
 }
 
 /// Where engines make the groups of containers: Docker, and Podman of root.

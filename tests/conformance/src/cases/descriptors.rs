@@ -48,7 +48,8 @@ async fn a_caller_without_descriptors_says_so_and_harms_nobody(w: World) {
         assert!(act(Act::Descriptors(None)).is_ok());
         assert_eq!(act(Act::Runs), Ok(going.clone()));
     }
-    assert!(refused > 0, "no descriptor was needed");
+    // Connections to an engine on another machine are kept, and used again.
+    assert!(refused > 0 || w.features().volumes_elsewhere, "no descriptor was needed");
     assert!(act(Act::Exec).is_ok());
     assert_eq!(act(Act::Destroy), Ok("done".to_owned()));
 }

@@ -180,6 +180,11 @@ async fn leftover_checks_see_a_living_sandbox(w: World) {
     if w.features().cgroup_limits {
         assert!(left.iter().any(|thing| thing.starts_with("control group ")), "no group is seen: {left:?}");
     }
+    if w.features().files_through_guest {
+        let id = sandbox.id().to_string();
+        let is_seen = |kind: &str| left.iter().any(|thing| thing.starts_with(kind) && thing.contains(&id));
+        assert!(["container of ", "folder "].iter().all(|kind| is_seen(kind)), "not all is seen: {left:?}");
+    }
     sandbox.destroy().await.expect("the sandbox can be destroyed");
 }
 

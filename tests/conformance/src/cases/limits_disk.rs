@@ -1,6 +1,10 @@
 //! Bytes and files of all that can be written.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use glovebox_core::{Enforcement, LimitKind, Outcome, WorkspaceMode};
 
@@ -179,9 +183,12 @@ async fn a_daemon_that_goes_on_writing_is_ended_at_the_disk_limit(w: World) {
     sandbox.destroy().await.expect("the sandbox can be destroyed");
 }
 
-/// How many processes of the launcher, our only child, look at a disk now. Little is read, so that none is missed that is about
-/// to end.
+/// How many look at a disk now: processes of the launcher, our only child, or threads of our own where there is none. Little is read,
+/// so that none is missed that is about to end.
 fn watchers() -> usize {
+    let threads = fs::read_dir("/proc/self/task").expect("the kernel tells of threads").flatten();
+    let names = threads.filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok());
+    let own = names.filter(|name| name == "glovebox-watch\n").count();
     let children = |of: &str| fs::read_to_string(format!("/proc/{of}/children")).expect("the kernel tells of children");
     let launchers = children("thread-self");
     let below = launchers.split_whitespace().map(|launcher| children(&format!("{launcher}/task/{launcher}")));
@@ -190,7 +197,16 @@ fn watchers() -> usize {
         // The kernel reaps the launcher's children by itself, a moment after they ended.
         stat.split_once("(glovebox-watch) ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X', 'x']))
     };
-    below.map(|pids| pids.split_whitespace().filter(looks).count()).sum()
+    own + below.map(|pids| pids.split_whitespace().filter(looks).count()).sum::<usize>()
+}
+
+/// Waits until so many look at a disk that it fits.
+async fn until_watchers(what: &str, fits: impl Fn(usize) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !fits(watchers()) {
+        assert!(Instant::now() < deadline, "{what}: {}", watchers());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 async fn nobody_watches_the_workspace_of_a_run_that_is_over(w: World) {
@@ -199,6 +215,16 @@ async fn nobody_watches_the_workspace_of_a_run_that_is_over(w: World) {
         w.sandbox().workspace(&folder, WorkspaceMode::ReadWrite).sh("true").await.expect_exit(0);
         assert_eq!(watchers(), 0);
     }
+    // One that takes longer is watched, and nobody watches soon after it.
+    let line = "until [ -e go ]; do sleep 0.02; done";
+    let mut run = w.sandbox().workspace(&folder, WorkspaceMode::ReadWrite).start(["/bin/sh", "-c", line]).await;
+    let watched = async {
+        until_watchers("nobody watches", |count| count > 0).await;
+        fs::write(folder.join("go"), "").expect("the host writes");
+    };
+    tokio::join!(async { while run.next_event().await.is_some() {} }, watched);
+    assert_eq!(run.wait().await.expect("a result").outcome, Outcome::Exited { code: 0 });
+    until_watchers("somebody still watches", |count| count == 0).await;
 }
 
 async fn a_look_at_the_disk_is_over_when_its_answer_comes(w: World) {

@@ -1,6 +1,7 @@
 //! Sandboxes that stay: their files, their states, their ends.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::PathBuf,
     time::{Duration, Instant},
@@ -70,6 +71,8 @@ pub(super) fn expect_nothing(w: &World, id: SandboxId) {
     left.retain(|group| group.to_string_lossy().contains(&name));
     let folders = [place(w, id), glovebox_native::NativeBackend::runtime_folder().join("sandboxes").join(&name)];
     left.extend(folders.into_iter().filter(|folder| folder.exists()));
+    assert!(left.is_empty(), "left behind: {left:?}");
+    let left = w.subject().traces_of(&BTreeSet::from([id])).0;
     assert!(left.is_empty(), "left behind: {left:?}");
 }
 

@@ -46,7 +46,6 @@ pub(crate) const OF_BACKENDS: &[About] = &[
             "a_daemon_that_goes_on_writing_is_ended_at_the_disk_limit",
             "what_a_sandbox_uses_is_told_while_it_runs",
             "what_is_written_is_held_to_the_disk_limit_and_room_can_be_made",
-            "a_look_at_the_disk_is_over_when_its_answer_comes",
         ],
     ),
     (
@@ -193,6 +192,7 @@ pub(crate) const OF_BACKENDS: &[About] = &[
         &[
             "nothing_moves_in_a_paused_sandbox_and_it_goes_on_where_it_was",
             "a_sandbox_on_a_full_disk_runs_and_is_followed_stopped_and_destroyed",
+            "a_look_at_the_disk_is_over_when_its_answer_comes",
         ],
     ),
     (

@@ -222,7 +222,7 @@ impl Explorer<'_> {
 
     /// Kills whoever keeps a sandbox, which is to harm nobody.
     fn kill_keeper(&mut self, name: &'static str) -> anyhow::Result<()> {
-        let Some(keeper) = self.keeper(name)? else { return Ok(()) };
+        let Some(keeper) = self.keeper(name)? else { return self.kill_actor() };
         self.story.push(format!("the keeper {keeper} of {name} is killed"));
         kill(keeper)?;
         for who in 0..2 {
@@ -246,13 +246,14 @@ impl Explorer<'_> {
 
     /// The process that holds the keeper's lock of a sandbox.
     fn keeper(&self, name: &str) -> anyhow::Result<Option<i32>> {
-        if !self.model.all.get(name).is_some_and(|sandbox| sandbox.state != State::Stopped) {
+        // Only sandboxes of the native backend have one.
+        let is_kept = self.model.all.get(name).is_some_and(|sandbox| sandbox.state != State::Stopped);
+        if !is_kept || self.actors[0].launcher == 0 {
             return Ok(None);
         }
         let id = fs::read_to_string(self.data_dir.join("sandboxes/names").join(name))?;
         let lock = NativeBackend::runtime_folder().join("sandboxes").join(id).join("lock");
-        // Only sandboxes of the native backend have one.
-        let Ok(inode) = fs::metadata(lock).map(|facts| facts.ino()) else { return Ok(None) };
+        let inode = fs::metadata(lock)?.ino();
         Ok(lock_holders().into_iter().find(|(_, held)| *held == inode).map(|(pid, _)| pid))
     }
 

@@ -173,19 +173,19 @@ pub(super) fn stopped_anywhere(ground: &Ground) -> Result<()> {
     let ends: Vec<Result<Output>> = children.into_iter().map(ended).collect();
     ground.signal(Signal::CONT)?;
     let mut ids = Vec::new();
+    let mut unanswered = 0;
     for end in ends {
         let end = end?;
         let told = said(&end);
         ensure!(end.status.success() || told.contains("did not answer"), "{told}");
+        unanswered += u32::from(!end.status.success());
         ids.extend(String::from_utf8(end.stdout)?.lines().filter(|_| end.status.success()).map(str::to_owned));
     }
+    ensure!(unanswered > 0, "all were done before it stood still");
     for id in ids {
         succeeds(ground.docker(&["destroy", &id]))?;
     }
-    until("the end of all containers", || {
-        succeeds(ground.docker(&["gc"]))?;
-        Ok(ground.containers()?.is_empty() && ground.volumes()?.is_empty())
-    })
+    until("the end of all containers", || ground.has_nothing_after_gc())
 }
 
 /// It stands still for two seconds at a time, and answers a little in between.
@@ -231,7 +231,11 @@ pub(super) fn caller_killed(ground: &Ground) -> Result<()> {
 pub(super) fn callers_killed_anywhere(ground: &Ground) -> Result<()> {
     let image = images::reference("busybox");
     let mut ids = Vec::new();
-    for step in 0..12 {
+    // Until one came to its end before its caller did.
+    for step in 0..100 {
+        if step >= 12 && !ids.is_empty() {
+            break;
+        }
         let mut run = ground.docker(&["run", "--image", &image, "--", "sleep", "1000"]).spawn()?;
         let mut create = ground.docker(&["create", "--image", &image]).spawn()?;
         std::thread::sleep(Duration::from_millis(step * 40));
@@ -240,6 +244,7 @@ pub(super) fn callers_killed_anywhere(ground: &Ground) -> Result<()> {
         create.kill()?;
         ids.extend(String::from_utf8(create.wait_with_output()?.stdout)?.lines().map(str::to_owned));
     }
+    ensure!(!ids.is_empty(), "no sandbox was made in four seconds");
     // Those that were made are in the list, said or not.
     let list = succeeds(ground.docker(&["list", "--ids"]))?;
     for id in &ids {
@@ -249,10 +254,7 @@ pub(super) fn callers_killed_anywhere(ground: &Ground) -> Result<()> {
         succeeds(ground.docker(&["destroy", id]))?;
     }
     // A request that was under way when its caller died may still be made to a container.
-    until("the end of all containers", || {
-        succeeds(ground.docker(&["gc"]))?;
-        Ok(ground.containers()?.is_empty() && ground.volumes()?.is_empty())
-    })
+    until("the end of all containers", || ground.has_nothing_after_gc())
 }
 
 /// Who looks at a stopped sandbox has a container of its own for that.
@@ -303,10 +305,7 @@ pub(super) fn starters_killed(ground: &Ground) -> Result<()> {
         reads_its_file(ground, &id)?;
     }
     succeeds(ground.docker(&["destroy", &id]))?;
-    until("the end of all containers", || {
-        succeeds(ground.docker(&["gc"]))?;
-        Ok(ground.containers()?.is_empty() && ground.volumes()?.is_empty())
-    })
+    until("the end of all containers", || ground.has_nothing_after_gc())
 }
 
 pub(super) fn swept_at_start(ground: &Ground) -> Result<()> {

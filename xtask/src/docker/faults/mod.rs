@@ -167,20 +167,24 @@ impl Ground {
 
     /// The folders of sandboxes that this daemon has.
     fn folders(&self) -> Result<Vec<PathBuf>> {
-        let all = fs::read_dir("/run/glovebox/docker")?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+        let all = fs::read_dir("/run/glovebox/docker").into_iter().flatten().flatten().map(|entry| entry.path());
         let host = self.daemon.places.host();
-        Ok(all
-            .into_iter()
-            .filter(|folder| fs::read_to_string(folder.join("engine")).is_ok_and(|its| its == host))
-            .collect())
+        Ok(all.filter(|folder| fs::read_to_string(folder.join("engine")).is_ok_and(|its| its == host)).collect())
     }
 
     /// Collects, and an error if something is left then.
     fn nothing_is_left(&self) -> Result<()> {
         succeeds(self.docker(&["gc"]))?;
-        let left = [self.containers()?, self.volumes()?].concat();
-        ensure!(left.is_empty(), "left: {left:?}");
+        let (left, folders) = ([self.containers()?, self.volumes()?].concat(), self.folders()?);
+        ensure!(left.is_empty() && folders.is_empty(), "left: {left:?} {folders:?}");
         Ok(())
+    }
+
+    /// Collects, and says whether Docker has nothing of ours then. A folder that nobody uses may stay for minutes: somebody may be about to
+    /// make the container it is for.
+    fn has_nothing_after_gc(&self) -> Result<bool> {
+        succeeds(self.docker(&["gc"]))?;
+        Ok(self.containers()?.is_empty() && self.volumes()?.is_empty())
     }
 
     /// A container as a caller leaves it who is killed before its start.
