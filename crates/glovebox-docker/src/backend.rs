@@ -344,9 +344,8 @@ impl Backend for DockerBackend {
         tokio::time::sleep(BEFORE_THE_FIRST_LOOK).await;
         if let Ok(held) = self.held(id)
             && let Some(watch) = self.watch_over(id, &held).await
-            && let Ok(outgrown) = watch.follow().recv().await
         {
-            return outgrown;
+            return watch.follow().outgrown().await;
         }
         std::future::pending().await
     }

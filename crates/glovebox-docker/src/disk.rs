@@ -11,7 +11,7 @@ use std::{
     fs, io,
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -136,6 +136,33 @@ pub(crate) struct Watch {
     /// Volumes that others may write too.
     shared: Vec<Shared>,
     teller: Mutex<Option<broadcast::Sender<Outgrown>>>,
+    /// Wakes the one that rests between two looks.
+    rest: Condvar,
+}
+
+/// One who waits for the word that there is too much. The watch ends with the last of them, also while it rests.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    told: Option<broadcast::Receiver<Outgrown>>,
+    watch: Arc<Watch>,
+}
+
+impl Waiter {
+    /// What there is too much of. Never, where nobody looks.
+    pub(crate) async fn outgrown(mut self) -> Outgrown {
+        match self.told.as_mut().expect("it is there until the end").recv().await {
+            Ok(outgrown) => outgrown,
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let _held = self.watch.teller();
+        self.told = None;
+        self.watch.rest.notify_all();
+    }
 }
 
 /// A volume that outlives the sandbox.
@@ -193,21 +220,25 @@ impl Watch {
             noted: Mutex::new(store.as_deref().map_or(fresh, read_note)),
             store,
             teller: Mutex::default(),
+            rest: Condvar::new(),
         })
     }
 
-    /// Waits for the word that there is too much. The watch goes on for as long as somebody waits.
-    pub(crate) fn follow(self: &Arc<Self>) -> broadcast::Receiver<Outgrown> {
+    /// One more who waits for the word that there is too much. The watch goes on for as long as somebody does.
+    pub(crate) fn follow(self: &Arc<Self>) -> Waiter {
         let mut teller = self.teller();
-        if let Some(teller) = &*teller {
-            return teller.subscribe();
-        }
-        let (tell, told) = broadcast::channel(1);
-        let watch = Arc::clone(self);
-        // A machine that can have no more threads has other limits that hold.
-        let begun = std::thread::Builder::new().name("glovebox-watch".to_owned()).spawn(move || watch.look_on());
-        *teller = begun.is_ok().then_some(tell);
-        told
+        let told = match &*teller {
+            Some(teller) => teller.subscribe(),
+            None => {
+                let (tell, told) = broadcast::channel(1);
+                let watch = Arc::clone(self);
+                // A machine that can have no more threads has other limits that hold.
+                let thread = std::thread::Builder::new().name("glovebox-watch".to_owned());
+                *teller = thread.spawn(move || watch.look_on()).is_ok().then_some(tell);
+                told
+            }
+        };
+        Waiter { told: Some(told), watch: Arc::clone(self) }
     }
 
     /// What the volumes hold; nothing when that is too much to look at.
@@ -216,18 +247,21 @@ impl Watch {
     }
 
     fn look_on(&self) {
+        let is_followed = |teller: &mut Option<broadcast::Sender<Outgrown>>| {
+            teller.as_ref().is_some_and(|tell| tell.receiver_count() > 0)
+        };
         for turn in 0.. {
             let outgrown = self.judge(self.look(turn));
-            let mut teller = self.teller();
-            if teller.as_ref().is_none_or(|tell| tell.receiver_count() == 0) {
-                *teller = None;
-                return;
-            }
+            let teller = self.teller();
             if let (Some(tell), Some(outgrown)) = (&*teller, outgrown) {
                 let _ = tell.send(outgrown);
             }
-            drop(teller);
-            std::thread::sleep(REST);
+            let rested = self.rest.wait_timeout_while(teller, REST, is_followed);
+            let (mut teller, _) = rested.unwrap_or_else(PoisonError::into_inner);
+            if !is_followed(&mut teller) {
+                *teller = None;
+                return;
+            }
         }
     }
 

@@ -177,6 +177,7 @@ fn run(args: Args) -> anyhow::Result<bool> {
         let mut rest: Vec<std::ffi::OsString> = vec!["--backend".into(), args.backend.clone().into()];
         if args.backend == "docker" {
             rest.extend(["--image".into(), args.image.into()]);
+            rest.extend(args.runtime.into_iter().flat_map(|runtime| ["--runtime".into(), runtime.into()]));
         }
         rest.extend(["--longest".into(), args.longest.to_string().into()]);
         rest.extend(args.through_guest.then(|| "--through-guest".into()));

@@ -106,9 +106,11 @@ pub(super) fn commands_with_the_id_of_their_caller(daemon: &Daemon) -> Result<()
         as_user(&["exec", "closed", "--", "sh", "-c", close]).map(drop)
     };
     let lived = lived();
+    let place = Path::new("/tmp/glovebox-1000/docker").join(id.trim());
+    let was_there = place.exists();
     as_user(&["destroy", "closed"])?;
     lived?;
-    let place = Path::new("/tmp/glovebox-1000/docker").join(id.trim());
+    ensure!(was_there, "{} is not where host and guest met", place.display());
     ensure!(!place.exists(), "{} is left", place.display());
     Ok(())
 }
