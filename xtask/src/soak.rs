@@ -24,7 +24,7 @@ struct Row {
     error: Option<String>,
 }
 
-/// Those with a Docker engine. States are led by two processes, whose kills Docker notices when it comes to it.
+/// Those with a Docker engine.
 const ON_DOCKER: [(&str, &[&str]); 4] = [
     ("1,000 runs in a row on Docker: no failure, no leak, flat memory", &["soak-runs", "--count", "1000"]),
     ("200 runs on Docker, 20 at once: no failure, no leak", &["soak-concurrent", "--count", "200", "--at-once", "20"]),

@@ -4,6 +4,8 @@
 
 use std::{fmt, io, path::Path};
 
+use crate::SandboxId;
+
 /// The result of anything that Glovebox itself may fail at.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -210,6 +212,11 @@ impl Error {
         self.message = format!("{}: {source}", self.message);
         self.source = Some(source);
         self
+    }
+
+    /// What is said of a living sandbox that is not there yet.
+    pub fn being_started(id: SandboxId) -> Self {
+        Error::new(ErrorCode::WrongState, format!("the sandbox {id} is being started")).hint("try again in a moment")
     }
 
     /// The same error with a failure of the host below it. Where that is a want of descriptors it is another error, which says so.

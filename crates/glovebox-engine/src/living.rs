@@ -124,10 +124,7 @@ impl Engine {
             SandboxState::Paused => Err(paused(record.sandbox, text)),
             SandboxState::Stopping => Err(stopping(&record)),
             SandboxState::Stopped => Err(engine.cannot_be_reached(&record, text)),
-            SandboxState::Creating => {
-                Err(Error::new(ErrorCode::WrongState, format!("the sandbox {} is being started", record.sandbox))
-                    .hint("try again in a moment"))
-            }
+            SandboxState::Creating => Err(Error::being_started(record.sandbox)),
             _ => engine.open_record(record).await,
         }
     }

@@ -75,8 +75,7 @@ impl DockerBackend {
             return Ok((held, is_paused));
         }
         if found.state == Some(State::CREATED) || self.is_unheard(id, &found) {
-            let message = format!("the sandbox {id} is being started");
-            return Err(Error::new(ErrorCode::WrongState, message).hint("try again in a moment"));
+            return Err(Error::being_started(id));
         }
         let Some(now) = self.find_held(id, &held.spec).await? else { return Ok((held, false)) };
         if let Some(known) = self.all().get_mut(&id).filter(|known| Arc::ptr_eq(known, &held)) {

@@ -113,10 +113,7 @@ impl NativeBackend {
         let Some(((folder, spec), known)) = known else { return Ok(()) };
         match folder.guest().map_err(host_io)? {
             Some((_, record)) if record.guest.pid == known => return Ok(()),
-            Some((_, record)) if record.present.is_none() => {
-                let message = format!("the sandbox {id} is being started");
-                return Err(Error::new(ErrorCode::WrongState, message).hint("try again in a moment"));
-            }
+            Some((_, record)) if record.present.is_none() => return Err(Error::being_started(id)),
             Some(_) => {}
             None => return Ok(()),
         }
